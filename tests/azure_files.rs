@@ -42,18 +42,18 @@ fn run(environment: &str, up_args: &[&str], style: &str, parts: &str) {
 
 #[test]
 fn with_1_4_by_path() {
-    run("sdk1", TLS, "path", "files_1x files_1x_links files_1x_traps blobs_1x");
+    run("sdk1", TLS, "path", "files_1x files_1x_links files_1x_edge_cases blobs_1x");
 }
 
 #[test]
 fn with_1_4_by_host() {
-    run("sdk1", TLS, "host", "files_1x files_1x_links files_1x_traps.OddNames blobs_1x");
+    run("sdk1", TLS, "host", "files_1x files_1x_links files_1x_edge_cases.OddNames blobs_1x");
 }
 
 #[test]
 fn with_2_1_by_host() {
-    let traps = "files_1x_traps.Retries files_1x_traps.Authentication files_1x_traps.OddNames files_1x_traps.Large";
-    run("sdk2", TLS, "host", &format!("files_1x files_1x_links {traps} blobs_1x"));
+    let edge_cases = "files_1x_edge_cases.Retries files_1x_edge_cases.Authentication files_1x_edge_cases.OddNames files_1x_edge_cases.LargeFiles";
+    run("sdk2", TLS, "host", &format!("files_1x files_1x_links {edge_cases} blobs_1x"));
 }
 
 #[test]
@@ -63,12 +63,12 @@ fn with_2_1_by_path() {
 
 #[test]
 fn with_12_by_path() {
-    run("sdk12", TLS, "path", "files_12 files_12_leases files_12_links files_12_traps blobs_12");
+    run("sdk12", TLS, "path", "files_12 files_12_leases files_12_links files_12_edge_cases blobs_12");
 }
 
 #[test]
 fn with_12_by_host() {
-    run("sdk12", TLS, "host", "files_12 files_12_links files_12_traps.OddNames blobs_12");
+    run("sdk12", TLS, "host", "files_12 files_12_links files_12_edge_cases.OddNames blobs_12");
 }
 
 #[test]

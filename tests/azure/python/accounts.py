@@ -24,7 +24,7 @@ class Accounts(unittest.TestCase):
     def storage(self, version):
         return StorageManagementClient(self.credentials, arm.SUBSCRIPTION, api_version=version, base_url=arm.URL)
 
-    def refused(self, status, code, call, *args, **kwargs):
+    def assert_refused(self, status, code, call, *args, **kwargs):
         with self.assertRaises(CloudError) as caught:
             call(*args, **kwargs)
         error = caught.exception
@@ -35,7 +35,7 @@ class Accounts(unittest.TestCase):
         groups = self.groups
         name = "Group.{}".format(uuid.uuid4().hex[:8])
         self.assertFalse(groups.check_existence(name))
-        self.refused(404, "ResourceGroupNotFound", groups.get, name)
+        self.assert_refused(404, "ResourceGroupNotFound", groups.get, name)
         made = groups.create_or_update(name, {"location": "eastus", "tags": {"a": "1", "b": "it's"}})
         self.assertEqual((made.name, made.location, made.properties.provisioning_state), (name, "eastus", "Succeeded"))
         self.assertTrue(groups.check_existence(name.lower()))
@@ -47,14 +47,14 @@ class Accounts(unittest.TestCase):
         self.assertEqual(groups.update(name, {}).tags, {"c": "3"})
         self.assertEqual([g.name for g in groups.list("tagname eq 'c' and tagvalue eq '3'")], [name])
         self.assertIn(name, [g.name for g in groups.list(top=1)])
-        self.refused(409, "InvalidResourceGroupLocation", groups.create_or_update, name, {"location": "westus"})
+        self.assert_refused(409, "InvalidResourceGroupLocation", groups.create_or_update, name, {"location": "westus"})
         for wrong in ("a b", "x" * 91, "dot."):
             with self.assertRaises(Exception):
                 groups.create_or_update(wrong, {"location": "eastus"})
         self.assertIsNone(groups.delete(name).result())
         self.assertFalse(groups.check_existence(name))
-        self.refused(404, "ResourceGroupNotFound", groups.delete, name)
-        self.refused(404, "ResourceGroupNotFound", groups.update, name, {"tags": {}})
+        self.assert_refused(404, "ResourceGroupNotFound", groups.delete, name)
+        self.assert_refused(404, "ResourceGroupNotFound", groups.update, name, {"tags": {}})
 
     def test_accounts(self):
         group = "accounts.{}".format(uuid.uuid4().hex[:8])
@@ -98,8 +98,8 @@ class Accounts(unittest.TestCase):
         self.assertEqual(client.get_properties(group, name).tags, {"c": "d"})
         closed = models.NetworkRuleSet(default_action="Deny")
         closed = models.StorageAccountUpdateParameters(network_rule_set=closed)
-        self.refused(400, "InvalidPropertyValue", client.update, group, name, closed)
-        self.refused(404, "ResourceNotFound", client.update, group, "absent1", update)
+        self.assert_refused(400, "InvalidPropertyValue", client.update, group, name, closed)
+        self.assert_refused(404, "ResourceNotFound", client.update, group, "absent1", update)
 
         keys = client.list_keys(group, name).keys
         self.assertEqual([key.key_name for key in keys], ["key1", "key2"])
@@ -107,7 +107,7 @@ class Accounts(unittest.TestCase):
         renewed = client.regenerate_key(group, name, "key2").keys
         self.assertEqual(renewed[0].value, keys[0].value)
         self.assertNotEqual(renewed[1].value, keys[1].value)
-        self.refused(400, "InvalidPropertyValue", client.regenerate_key, group, name, "key3")
+        self.assert_refused(400, "InvalidPropertyValue", client.regenerate_key, group, name, "key3")
 
         self.assertIn(name, [a.name for a in client.list()])
         self.assertIn(name, [a.name for a in client.list_by_resource_group(group)])
@@ -116,7 +116,7 @@ class Accounts(unittest.TestCase):
         counted = next(usage for usage in listed if usage.name.value == "StorageAccounts")
         self.assertGreaterEqual(counted.current_value, 1)
         self.assertIsNone(client.delete(group, name))
-        self.refused(404, "ResourceNotFound", client.get_properties, group, name)
+        self.assert_refused(404, "ResourceNotFound", client.get_properties, group, name)
         self.assertIsNone(client.delete(group, name))
         account = "/subscriptions/{}/resourceGroups/{}/providers/Microsoft.Storage/storageAccounts/{}"
         wrong = {"sku": {"name": "Gold_LRS"}, "kind": "Storage", "location": "eastus"}

@@ -5,7 +5,7 @@ import sys
 import unittest
 
 import batchai_jobs
-import batchai_models as made
+import batchai_models as examples
 import batchai_resources
 import batchai_wire
 
@@ -21,7 +21,7 @@ SENT = [
 
 class Everything(unittest.TestCase):
     def test_every_field_was_sent_and_compared(self):
-        self.assertEqual(made.never_set(SENT), [])
+        self.assertEqual(examples.never_set(SENT), [])
 
 
 def suite(names):

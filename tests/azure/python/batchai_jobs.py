@@ -7,13 +7,13 @@ import requests
 from azure.mgmt.batchai import models as m
 
 import arm
-import batchai_models as made
-from batchai_site import ACCOUNT, ACCOUNT_KEY, GROUP, WORKSPACE, Site
+import batchai_models as examples
+from batchai_site import ACCOUNT, ACCOUNT_KEY, GROUP, WORKSPACE, BatchAiTestCase
 
 AT = (GROUP, WORKSPACE, "exp")
 
 
-class Told(Site):
+class JobSpecifications(BatchAiTestCase):
     """Jobs on a cluster without nodes: they stay queued and return the fields that were sent."""
 
     @classmethod
@@ -21,20 +21,20 @@ class Told(Site):
         super().setUpClass()
         none = m.ScaleSettings(manual=m.ManualScaleSettings(target_node_count=0))
         parameters = m.ClusterCreateParameters(
-            vm_size="STANDARD_NC6", user_account_settings=made.user(), scale_settings=none
+            vm_size="STANDARD_NC6", user_account_settings=examples.user(), scale_settings=none
         )
         cls.cluster = cls.client.clusters.create(GROUP, WORKSPACE, "empty", parameters).result()
         subnet = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/j"
-        cls.server = cls.client.file_servers.create(GROUP, WORKSPACE, "jobs-fs", made.file_server(subnet)).result()
+        cls.server = cls.client.file_servers.create(GROUP, WORKSPACE, "jobs-fs", examples.file_server(subnet)).result()
 
     def test_all_toolkits_with_everything_a_job_can_say(self):
         client = self.client.jobs
-        for field, (tool, settings) in made.toolkits().items():
+        for field, (tool, settings) in examples.toolkits().items():
             with self.subTest(field):
                 name = field.replace("_settings", "")
-                sent = made.whole_job(self.cluster.id, ACCOUNT, self.server.id, **{field: settings})
+                sent = examples.whole_job(self.cluster.id, ACCOUNT, self.server.id, **{field: settings})
                 got = client.create(*AT, name, sent).result()
-                self.same(sent, got)
+                self.assert_same(sent, got)
                 self.assertEqual(got.tool_type, tool)
                 self.assertEqual(got.id, self.id_of("experiments", "exp", "jobs", name))
                 self.assertEqual(got.type, "Microsoft.BatchAI/workspaces/experiments/jobs")
@@ -43,22 +43,22 @@ class Told(Site):
                 self.assertEqual([error.code for error in got.execution_info.errors], ["NotSupported"])
                 self.assertEqual(got.execution_state_transition_time, got.creation_time)
                 self.assertTrue(got.job_output_directory_path_segment.startswith(arm.SUBSCRIPTION + "/" + GROUP))
-                others = set(made.toolkits()) - {field}
+                others = set(examples.toolkits()) - {field}
                 self.assertEqual([other for other in others if getattr(got, other) is not None], [])
-                self.assertNotIn(made.SECRET, self.plain.send("GET", got.id).text)
-        names = sorted(field.replace("_settings", "") for field in made.toolkits())
+                self.assertNotIn(examples.SECRET, self.plain.send("GET", got.id).text)
+        names = sorted(field.replace("_settings", "") for field in examples.toolkits())
         listed = [job.name for job in client.list_by_experiment(*AT) if job.name in names]
         self.assertEqual(listed, names)
         few = client.list_by_experiment(*AT, m.JobsListByExperimentOptions(max_results=4))
         self.assertEqual([job.name for job in few if job.name in names], names)
         self.assertEqual(list(client.list_remote_login_information(*AT, "horovod")), [])
         client.delete(*AT, "caffe2").wait()
-        self.refused(404, "JobNotFound", client.get, *AT, "caffe2")
+        self.assert_refused(404, "JobNotFound", client.get, *AT, "caffe2")
 
     def test_the_other_forms(self):
         client = self.client.jobs
         image = m.ImageSourceRegistry(
-            image="i", credentials=m.PrivateRegistryCredentials(username="u", password_secret_reference=made.vault("p"))
+            image="i", credentials=m.PrivateRegistryCredentials(username="u", password_secret_reference=examples.vault("p"))
         )
         forms = {
             "brain": {"cntk_settings": m.CNTKsettings(language_type="BrainScript", config_file_path="a.cntk")},
@@ -69,26 +69,26 @@ class Told(Site):
             },
         }
         for name, more in forms.items():
-            sent = made.job(self.cluster.id, **more)
-            self.same(sent, client.create(*AT, name, sent).result())
+            sent = examples.job(self.cluster.id, **more)
+            self.assert_same(sent, client.create(*AT, name, sent).result())
         plain = client.get(*AT, "brain")
         self.assertEqual(plain.scheduling_priority, m.JobPriority.normal)
         self.assertEqual(plain.constraints.max_wall_clock_time, datetime.timedelta(days=7))
         self.assertEqual(plain.cntk_settings.process_count, 1)
-        _, horovod = made.toolkits()["horovod_settings"]
-        waiting = client.create(*AT, "waits", made.job(self.cluster.id, node_count=2, horovod_settings=horovod)).result()
+        _, horovod = examples.toolkits()["horovod_settings"]
+        waiting = client.create(*AT, "waits", examples.job(self.cluster.id, node_count=2, horovod_settings=horovod)).result()
         self.assertEqual(waiting.execution_state, m.ExecutionState.queued)
         self.assertEqual(waiting.execution_state_transition_time, waiting.creation_time)
         self.assertIsNone(waiting.execution_info)
 
     def test_the_same_again_and_another(self):
         client = self.client.jobs
-        sent = made.job(self.cluster.id, custom_toolkit_settings=m.CustomToolkitSettings(command_line="true"))
+        sent = examples.job(self.cluster.id, custom_toolkit_settings=m.CustomToolkitSettings(command_line="true"))
         first = client.create(*AT, "again", sent).result()
         again = client.create(*AT, "again", sent, raw=True).result()
         self.assertEqual(again.output.creation_time, first.creation_time)
         sent.node_count = 2
-        error = self.refused(409, "JobAlreadyExists", client.create, *AT, "again", sent)
+        error = self.assert_refused(409, "JobAlreadyExists", client.create, *AT, "again", sent)
         self.assertEqual(error.error.target, "properties.nodeCount")
         self.assertIn("Target: properties.nodeCount", str(error))
 
@@ -96,27 +96,27 @@ class Told(Site):
         client = self.client.jobs
         custom = m.CustomToolkitSettings(command_line="true")
 
-        def refused(code, field, **more):
+        def check_refused(code, field, **more):
             status = 404 if code.endswith("NotFound") else 400
-            error = self.refused(status, code, client.create, *AT, "bad", made.job(self.cluster.id, **more))
+            error = self.assert_refused(status, code, client.create, *AT, "bad", examples.job(self.cluster.id, **more))
             self.assertEqual(error.error.target, field)
 
-        refused("InvalidPropertyValue", "properties")
-        refused("InvalidPropertyValue", "properties.nodeCount", node_count=0, custom_toolkit_settings=custom)
+        check_refused("InvalidPropertyValue", "properties")
+        check_refused("InvalidPropertyValue", "properties.nodeCount", node_count=0, custom_toolkit_settings=custom)
         twice = dict(custom_toolkit_settings=custom, custom_mpi_settings=m.CustomMpiSettings(command_line="a"))
-        refused("InvalidPropertyValue", "properties", **twice)
+        check_refused("InvalidPropertyValue", "properties", **twice)
         absent = m.ResourceId(id=self.id_of("clusters", "absent"))
-        refused("ClusterNotFound", "properties.cluster.id", cluster=absent, custom_toolkit_settings=custom)
-        sent = made.job(self.cluster.id, custom_toolkit_settings=custom)
-        self.refused(404, "ExperimentNotFound", client.create, GROUP, WORKSPACE, "absent", "j", sent)
-        self.refused(404, "JobNotFound", client.terminate, *AT, "absent")
+        check_refused("ClusterNotFound", "properties.cluster.id", cluster=absent, custom_toolkit_settings=custom)
+        sent = examples.job(self.cluster.id, custom_toolkit_settings=custom)
+        self.assert_refused(404, "ExperimentNotFound", client.create, GROUP, WORKSPACE, "absent", "j", sent)
+        self.assert_refused(404, "JobNotFound", client.terminate, *AT, "absent")
         files = m.JobsListOutputFilesOptions(outputdirectoryid="nothing")
-        self.refused(404, "JobNotFound", lambda: list(client.list_output_files(*AT, "absent", files)))
+        self.assert_refused(404, "JobNotFound", lambda: list(client.list_output_files(*AT, "absent", files)))
         self.assertIsNone(client.delete(*AT, "absent").result())
 
     def test_a_waiting_job_is_terminated(self):
         client = self.client.jobs
-        sent = made.job(self.cluster.id, custom_toolkit_settings=m.CustomToolkitSettings(command_line="true"))
+        sent = examples.job(self.cluster.id, custom_toolkit_settings=m.CustomToolkitSettings(command_line="true"))
         client.create(*AT, "ended", sent).wait()
         for _ in range(2):
             self.assertIsNone(client.terminate(*AT, "ended").result())
@@ -127,7 +127,7 @@ class Told(Site):
         self.assertEqual([error.code for error in job.execution_info.errors], ["JobTerminated"])
 
 
-class Run(Site):
+class RunningJobs(BatchAiTestCase):
     """Jobs that run on one node."""
 
     @classmethod
@@ -135,7 +135,7 @@ class Run(Site):
         super().setUpClass()
         one = m.ScaleSettings(manual=m.ManualScaleSettings(target_node_count=1))
         parameters = m.ClusterCreateParameters(
-            vm_size="STANDARD_NC6", user_account_settings=made.user(), scale_settings=one
+            vm_size="STANDARD_NC6", user_account_settings=examples.user(), scale_settings=one
         )
         cls.cluster = cls.client.clusters.create(GROUP, WORKSPACE, "one", parameters).result()
         nodes = lambda: cls.client.clusters.get(GROUP, WORKSPACE, "one").node_state_counts
@@ -148,12 +148,12 @@ class Run(Site):
             credentials=m.AzureStorageCredentialsInfo(account_key=ACCOUNT_KEY),
             relative_mount_path="afs",
         )
-        return made.job(
+        return examples.job(
             self.cluster.id,
             mount_volumes=m.MountVolumes(azure_file_shares=[share]),
             custom_toolkit_settings=m.CustomToolkitSettings(command_line=command),
             output_directories=[m.OutputDirectory(id="OUT", path_prefix="$AZ_BATCHAI_JOB_MOUNT_ROOT/afs")],
-            secrets=[m.EnvironmentVariableWithSecretValue(name="S", value=made.SECRET)],
+            secrets=[m.EnvironmentVariableWithSecretValue(name="S", value=examples.SECRET)],
         )
 
     def ended(self, name):
@@ -180,7 +180,7 @@ class Run(Site):
         self.assertEqual(stdout.file_type, m.FileType.file)
         self.assertIsInstance(stdout.last_modified, datetime.datetime)
         got = requests.get(stdout.download_url, timeout=arm.DEADLINE)
-        self.assertEqual((got.status_code, got.content.decode()), (200, "grüße\n{}\n".format(len(made.SECRET))))
+        self.assertEqual((got.status_code, got.content.decode()), (200, "grüße\n{}\n".format(len(examples.SECRET))))
         self.assertEqual(stdout.content_length, len(got.content))
         rest = requests.get(stdout.download_url, headers={"Range": "bytes=8-"}, timeout=arm.DEADLINE)
         self.assertEqual((rest.status_code, rest.content), (206, got.content[8:]))

@@ -8,17 +8,17 @@ from msrest.exceptions import ValidationError
 from msrestazure.azure_exceptions import CloudError
 
 import arm
-import batchai_models as made
-from batchai_site import ACCOUNT, GROUP, WORKSPACE, Site
+import batchai_models as examples
+from batchai_site import ACCOUNT, GROUP, WORKSPACE, BatchAiTestCase
 
-class Workspaces(Site):
+class Workspaces(BatchAiTestCase):
     def test_workspace_lifecycle(self):
         client = self.client.workspaces
         parameters = m.WorkspaceCreateParameters(location="eastus", tags={"a": "1"})
         poller = client.create(GROUP, "Other_1-x", parameters.location, tags=parameters.tags)
         workspace = poller.result()
         self.assertTrue(poller.done())
-        self.same(parameters, workspace)
+        self.assert_same(parameters, workspace)
         self.assertEqual(workspace.name, "Other_1-x")
         self.assertEqual(workspace.type, "Microsoft.BatchAI/workspaces")
         self.assertEqual(workspace.provisioning_state, m.ProvisioningState.succeeded)
@@ -27,14 +27,14 @@ class Workspaces(Site):
         self.assertIsNotNone(workspace.provisioning_state_transition_time)
         update = m.WorkspaceUpdateParameters(tags={"a": "2", "b": "ü"})
         updated = client.update(GROUP, "Other_1-x", tags=update.tags)
-        self.same(update, updated)
+        self.assert_same(update, updated)
         self.assertEqual(client.get(GROUP, "OTHER_1-X").tags, {"a": "2", "b": "ü"})
         self.assertEqual(client.get(GROUP, "OTHER_1-X").name, "Other_1-x")
         names = [workspace.name for workspace in client.list()]
         self.assertEqual(sorted(names), sorted(w.name for w in client.list_by_resource_group(GROUP)))
         self.assertIn("Other_1-x", names)
         self.assertIsNone(client.delete(GROUP, "Other_1-x").result())
-        self.refused(404, "WorkspaceNotFound", client.get, GROUP, "Other_1-x")
+        self.assert_refused(404, "WorkspaceNotFound", client.get, GROUP, "Other_1-x")
         self.assertIsNone(client.delete(GROUP, "Other_1-x").result())
 
     def test_pages(self):
@@ -74,8 +74,8 @@ class Workspaces(Site):
         self.assertEqual(first.type, "Microsoft.BatchAI/workspaces/experiments")
         self.assertEqual(first.provisioning_state, "succeeded")
         client.delete(GROUP, WORKSPACE, "twice").wait()
-        self.refused(404, "ExperimentNotFound", client.get, GROUP, WORKSPACE, "twice")
-        self.refused(404, "WorkspaceNotFound", client.create, GROUP, "nowhere", "e")
+        self.assert_refused(404, "ExperimentNotFound", client.get, GROUP, WORKSPACE, "twice")
+        self.assert_refused(404, "WorkspaceNotFound", client.create, GROUP, "nowhere", "e")
 
     def test_names(self):
         # To Python, as to the service, `\\w` matches any Unicode letter.
@@ -91,12 +91,12 @@ class Workspaces(Site):
         for name in ("a b", "a.b", "", "x" * 65, "a/b"):
             with self.assertRaises((ValidationError, CloudError)):
                 self.client.workspaces.create(GROUP, name, "eastus")
-        self.refused(404, "ResourceGroupNotFound", self.client.workspaces.create, "nogroup", "w", "eastus")
-        error = self.refused(400, "InvalidPropertyValue", self.client.workspaces.create, GROUP, "w", "not a place!")
+        self.assert_refused(404, "ResourceGroupNotFound", self.client.workspaces.create, "nogroup", "w", "eastus")
+        error = self.assert_refused(400, "InvalidPropertyValue", self.client.workspaces.create, GROUP, "w", "not a place!")
         self.assertEqual(error.error.target, "location")
 
 
-class Provider(Site):
+class Provider(BatchAiTestCase):
     def test_operations_and_usages(self):
         operations = list(self.client.operations.list())
         self.assertEqual(len(operations), 26)
@@ -116,61 +116,61 @@ class Provider(Site):
         other = BatchAIManagementClient(
             arm.credentials(), "00000000-0000-0000-0000-000000000001", base_url=arm.URL
         )
-        self.refused(404, "SubscriptionNotFound", lambda: list(other.workspaces.list()))
+        self.assert_refused(404, "SubscriptionNotFound", lambda: list(other.workspaces.list()))
 
 
-class FileServers(Site):
+class FileServers(BatchAiTestCase):
     def test_file_server_lifecycle(self):
         client = self.client.file_servers
         subnet = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/s"
-        sent = made.file_server(subnet)
+        sent = examples.file_server(subnet)
         poller = client.create(GROUP, WORKSPACE, "fs", sent)
         self.assertIn(poller.status(), ("InProgress", "Succeeded"))
         got = poller.result()
-        self.same(sent, got)
+        self.assert_same(sent, got)
         self.assertEqual(got.provisioning_state, m.FileServerProvisioningState.succeeded)
         self.assertEqual(got.id, self.id_of("fileservers", "fs"))
         self.assertTrue(got.mount_settings.mount_point)
         self.assertTrue(got.mount_settings.file_server_internal_ip)
         self.assertEqual(client.create(GROUP, WORKSPACE, "fs", sent).result().creation_time, got.creation_time)
         sent.data_disks.disk_count = 3
-        error = self.refused(409, "FileServerAlreadyExists", client.create, GROUP, WORKSPACE, "fs", sent)
+        error = self.assert_refused(409, "FileServerAlreadyExists", client.create, GROUP, WORKSPACE, "fs", sent)
         self.assertEqual(error.error.target, "properties.dataDisks.diskCount")
         options = m.FileServersListByWorkspaceOptions(max_results=10)
         self.assertEqual([f.name for f in client.list_by_workspace(GROUP, WORKSPACE, options)][:1], ["fs"])
         self.assertEqual(client.get(GROUP, WORKSPACE, "fs").creation_time, got.creation_time)
         client.delete(GROUP, WORKSPACE, "fs").wait()
-        self.refused(404, "FileServerNotFound", client.get, GROUP, WORKSPACE, "fs")
+        self.assert_refused(404, "FileServerNotFound", client.get, GROUP, WORKSPACE, "fs")
 
     def test_polling_a_deleted_creation_fails(self):
         client = self.client.file_servers
         subnet = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/s"
-        raw = client.create(GROUP, WORKSPACE, "undone", made.file_server(subnet), raw=True, polling=False).result()
+        raw = client.create(GROUP, WORKSPACE, "undone", examples.file_server(subnet), raw=True, polling=False).result()
         self.assertEqual(raw.response.status_code, 202)
         headers = raw.response.headers
         gone = self.plain.send("DELETE", self.id_of("fileServers", "undone"))
         self.assertEqual(gone.status_code, 202)
         is_gone = lambda: self.plain.send("GET", self.id_of("fileServers", "undone")).status_code == 404
         arm.wait_for("the file server to be gone", is_gone)
-        told = self.plain.send("GET", headers["Azure-AsyncOperation"], version=None).json()
+        operation = self.plain.send("GET", headers["Azure-AsyncOperation"], version=None).json()
         by_location = self.plain.send("GET", headers["Location"], version=None)
         # It may have succeeded just before.
-        if told["status"] == "Succeeded":
+        if operation["status"] == "Succeeded":
             self.assertEqual(by_location.status_code, 200)
         else:
-            self.assertEqual((told["status"], told["error"]["code"]), ("Failed", "OperationPreempted"))
-            self.assertEqual((by_location.status_code, by_location.json()["error"]), (409, told["error"]))
+            self.assertEqual((operation["status"], operation["error"]["code"]), ("Failed", "OperationPreempted"))
+            self.assertEqual((by_location.status_code, by_location.json()["error"]), (409, operation["error"]))
 
 
-class Clusters(Site):
+class Clusters(BatchAiTestCase):
     SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/c"
 
     def test_a_cluster_with_every_field(self):
         client = self.client.clusters
-        self.client.file_servers.create(GROUP, WORKSPACE, "nfs", made.file_server(self.SUBNET)).wait()
-        sent = made.cluster(ACCOUNT, self.id_of("fileServers", "nfs"), self.SUBNET)
+        self.client.file_servers.create(GROUP, WORKSPACE, "nfs", examples.file_server(self.SUBNET)).wait()
+        sent = examples.cluster(ACCOUNT, self.id_of("fileServers", "nfs"), self.SUBNET)
         got = client.create(GROUP, WORKSPACE, "all", sent).result()
-        self.same(sent, got)
+        self.assert_same(sent, got)
         self.assertEqual(got.id, self.id_of("clusters", "all"))
         self.assertEqual(got.type, "Microsoft.BatchAI/workspaces/clusters")
         self.assertEqual((got.provisioning_state, got.allocation_state), ("succeeded", m.AllocationState.steady))
@@ -179,56 +179,56 @@ class Clusters(Site):
         zero = [counts.idle_node_count, counts.running_node_count, counts.preparing_node_count]
         self.assertEqual(zero + [counts.unusable_node_count, counts.leaving_node_count], [0] * 5)
         self.assertIn("/workspaces/ws/clusters/all/", got.node_setup.setup_task.std_out_err_path_suffix)
-        self.assertNotIn(made.SECRET, self.plain.send("GET", self.id_of("clusters", "all")).text)
+        self.assertNotIn(examples.SECRET, self.plain.send("GET", self.id_of("clusters", "all")).text)
         self.assertEqual(client.create(GROUP, WORKSPACE, "all", sent).result().creation_time, got.creation_time)
 
         reference = m.AppInsightsReference(
             component=m.ResourceId(id="/subscriptions/s/resourceGroups/g/providers/microsoft.insights/components/c"),
-            instrumentation_key_secret_reference=made.vault("app"),
+            instrumentation_key_secret_reference=examples.vault("app"),
         )
         sent.node_setup.performance_counters_settings.app_insights_reference = reference
-        self.refused(409, "ClusterAlreadyExists", client.create, GROUP, WORKSPACE, "all", sent)
-        secret = m.EnvironmentVariableWithSecretValue(name="V", value_secret_reference=made.vault("s"))
+        self.assert_refused(409, "ClusterAlreadyExists", client.create, GROUP, WORKSPACE, "all", sent)
+        secret = m.EnvironmentVariableWithSecretValue(name="V", value_secret_reference=examples.vault("s"))
         sent.node_setup.setup_task.secrets.append(secret)
-        error = self.refused(400, "InvalidPropertyValue", client.create, GROUP, WORKSPACE, "vault", sent)
+        error = self.assert_refused(400, "InvalidPropertyValue", client.create, GROUP, WORKSPACE, "vault", sent)
         self.assertEqual(error.error.target, "properties.nodeSetup.setupTask.secrets")
         sent.node_setup.setup_task.secrets.pop()
         sent.scale_settings = m.ScaleSettings(
             auto_scale=m.AutoScaleSettings(minimum_node_count=0, maximum_node_count=3, initial_node_count=0)
         )
-        self.same(sent, client.create(GROUP, WORKSPACE, "auto", sent).result())
+        self.assert_same(sent, client.create(GROUP, WORKSPACE, "auto", sent).result())
         update = m.ClusterUpdateParameters(
             scale_settings=m.ScaleSettings(manual=m.ManualScaleSettings(target_node_count=0))
         )
         got = client.update(GROUP, WORKSPACE, "auto", scale_settings=update.scale_settings)
-        self.same(update, got)
+        self.assert_same(update, got)
         self.assertIsNone(got.scale_settings.auto_scale)
         options = m.ClustersListByWorkspaceOptions(max_results=1)
         self.assertEqual([c.name for c in client.list_by_workspace(GROUP, WORKSPACE, options)][:2], ["all", "auto"])
         self.assertEqual(list(client.list_remote_login_information(GROUP, WORKSPACE, "all")), [])
         for name in ("all", "auto"):
             client.delete(GROUP, WORKSPACE, name).wait()
-            self.refused(404, "ClusterNotFound", client.get, GROUP, WORKSPACE, name)
+            self.assert_refused(404, "ClusterNotFound", client.get, GROUP, WORKSPACE, name)
 
     def test_refusals(self):
         client = self.client.clusters
 
-        def refused(field, **more):
-            fields = dict(vm_size="Standard_NC6", user_account_settings=made.user())
+        def check_refused(field, **more):
+            fields = dict(vm_size="Standard_NC6", user_account_settings=examples.user())
             fields["scale_settings"] = m.ScaleSettings(manual=m.ManualScaleSettings(target_node_count=0))
             fields.update(more)
             parameters = m.ClusterCreateParameters(**fields)
-            error = self.refused(400, "InvalidPropertyValue", client.create, GROUP, WORKSPACE, "bad", parameters)
+            error = self.assert_refused(400, "InvalidPropertyValue", client.create, GROUP, WORKSPACE, "bad", parameters)
             self.assertEqual(error.error.target, field)
 
-        refused("properties.vmSize", vm_size="Standard_A0")
-        refused("properties.scaleSettings", scale_settings=m.ScaleSettings())
+        check_refused("properties.vmSize", vm_size="Standard_A0")
+        check_refused("properties.scaleSettings", scale_settings=m.ScaleSettings())
         both = m.ScaleSettings(
             manual=m.ManualScaleSettings(target_node_count=1),
             auto_scale=m.AutoScaleSettings(minimum_node_count=1, maximum_node_count=2),
         )
-        refused("properties.scaleSettings", scale_settings=both)
+        check_refused("properties.scaleSettings", scale_settings=both)
         nobody = m.UserAccountSettings(admin_user_name="me")
-        refused("properties.userAccountSettings", user_account_settings=nobody)
-        self.refused(404, "ClusterNotFound", client.update, GROUP, WORKSPACE, "absent", scale_settings=None)
+        check_refused("properties.userAccountSettings", user_account_settings=nobody)
+        self.assert_refused(404, "ClusterNotFound", client.update, GROUP, WORKSPACE, "absent", scale_settings=None)
 

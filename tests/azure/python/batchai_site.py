@@ -7,7 +7,7 @@ from azure.mgmt.batchai import BatchAIManagementClient
 from msrestazure.azure_exceptions import CloudError
 
 import arm
-import batchai_models as made
+import batchai_models as examples
 
 GROUP = "sdk.group"
 WORKSPACE = "ws"
@@ -15,7 +15,7 @@ ACCOUNT = os.environ["ACCOUNT"]
 ACCOUNT_KEY = os.environ["ACCOUNT_KEY"]
 
 
-class Site(unittest.TestCase):
+class BatchAiTestCase(unittest.TestCase):
     maxDiff = None
 
     @classmethod
@@ -27,10 +27,10 @@ class Site(unittest.TestCase):
         cls.client.workspaces.create(GROUP, WORKSPACE, "eastus").result()
         cls.client.experiments.create(GROUP, WORKSPACE, "exp").result()
 
-    def same(self, sent, got):
-        self.assertEqual(made.differences(sent, got), [])
+    def assert_same(self, sent, got):
+        self.assertEqual(examples.differences(sent, got), [])
 
-    def refused(self, status, code, call, *args, **kwargs):
+    def assert_refused(self, status, code, call, *args, **kwargs):
         """Asserts that the call fails with this status and error code; returns the error."""
         with self.assertRaises(CloudError) as caught:
             call(*args, **kwargs)

@@ -7,8 +7,8 @@ from azure.mgmt.batchai import models as m
 from msrestazure.polling.arm_polling import ARMPolling
 
 import arm
-import batchai_models as made
-from batchai_site import GROUP, WORKSPACE, Site
+import batchai_models as examples
+from batchai_site import GROUP, WORKSPACE, BatchAiTestCase
 
 JSON = {"Content-Type": "application/json; charset=utf-8"}
 
@@ -23,10 +23,10 @@ class LocationOnly(ARMPolling):
         super().initialize(client, initial_response, deserialization_callback)
 
 
-class Wire(Site):
+class Wire(BatchAiTestCase):
     def cluster(self):
         none = m.ScaleSettings(manual=m.ManualScaleSettings(target_node_count=0))
-        return m.ClusterCreateParameters(vm_size="STANDARD_NC6", user_account_settings=made.user(), scale_settings=none)
+        return m.ClusterCreateParameters(vm_size="STANDARD_NC6", user_account_settings=examples.user(), scale_settings=none)
 
     def test_polling_by_location(self):
         polling = LocationOnly(30)
@@ -35,7 +35,7 @@ class Wire(Site):
         self.assertIn("/operationresults/", polling.dropped)
         self.assertEqual(got.name, "by-location")
         self.assertIsNone(client.delete(GROUP, WORKSPACE, "by-location", polling=LocationOnly(30)).result())
-        self.refused(404, "ClusterNotFound", client.get, GROUP, WORKSPACE, "by-location")
+        self.assert_refused(404, "ClusterNotFound", client.get, GROUP, WORKSPACE, "by-location")
 
     def test_without_polling_only_the_first_response_is_read(self):
         client = self.client.clusters

@@ -28,7 +28,7 @@ class Blobs(unittest.TestCase):
         self.container = self.service.create_container(env.new_name("blobs-"), metadata={"owner": "me"})
         self.addCleanup(self.container.delete_container)
 
-    def refused(self, status, code, call, *args, **named):
+    def assert_refused(self, status, code, call, *args, **named):
         with self.assertRaises(HttpResponseError) as caught:
             call(*args, **named)
         self.assertEqual((caught.exception.status_code, caught.exception.error_code), (status, code))
@@ -56,12 +56,12 @@ class Blobs(unittest.TestCase):
         self.assertEqual((found.metadata, found.content_settings.content_type), ({"epoch": "4"}, "text/plain"))
         with self.assertRaises(ResourceExistsError):
             blob.upload_blob(b"other")
-        self.refused(412, "ConditionNotMet", blob.delete_blob, etag='"0x0"', match_condition=env.unmodified())
+        self.assert_refused(412, "ConditionNotMet", blob.delete_blob, etag='"0x0"', match_condition=env.unmodified())
         blob.upload_blob(b"", overwrite=True)
         self.assertEqual(blob.download_blob().readall(), b"")
         blob.delete_blob()
-        self.refused(404, "BlobNotFound", blob.delete_blob)
-        self.refused(404, "BlobNotFound", blob.download_blob)
+        self.assert_refused(404, "BlobNotFound", blob.delete_blob)
+        self.assert_refused(404, "BlobNotFound", blob.download_blob)
 
     def test_a_large_blob_goes_in_blocks_over_several_connections(self):
         content = os.urandom(9 << 20)
@@ -79,7 +79,7 @@ class Blobs(unittest.TestCase):
         self.assertFalse(blob.exists())
         committed, waiting = blob.get_block_list("all")
         self.assertEqual((committed, sorted(block.id for block in waiting)), ([], ["a", "b"]))
-        self.refused(400, "InvalidBlockList", blob.commit_block_list, [BlobBlock("none")])
+        self.assert_refused(400, "InvalidBlockList", blob.commit_block_list, [BlobBlock("none")])
         blob.commit_block_list([BlobBlock("a"), BlobBlock("b")])
         blob.stage_block("c", b"!")
         blob.commit_block_list([BlobBlock("a"), BlobBlock("c")])
@@ -107,9 +107,9 @@ class Blobs(unittest.TestCase):
         self.container.set_container_metadata({"next": "one"})
         found = list(self.service.list_containers(name_starts_with=name, include_metadata=True))
         self.assertEqual([(c.name, c.metadata) for c in found], [(name, {"next": "one"})])
-        self.refused(409, "ContainerAlreadyExists", self.container.create_container)
+        self.assert_refused(409, "ContainerAlreadyExists", self.container.create_container)
         named = env.new_name("open-")
-        self.refused(409, "PublicAccessNotPermitted", self.service.create_container, named, public_access="blob")
+        self.assert_refused(409, "PublicAccessNotPermitted", self.service.create_container, named, public_access="blob")
         self.assertEqual(self.service.get_account_information()["sku_name"], "Standard_LRS")
 
     def test_links(self):
@@ -120,14 +120,14 @@ class Blobs(unittest.TestCase):
         url = f"{env.BLOBS}/{name}/open"
         self.assertEqual(BlobClient.from_blob_url(f"{url}?{link}").download_blob().readall(), b"open")
         other = BlobClient.from_blob_url(f"{env.BLOBS}/{name}/closed?{link}", retry_total=0)
-        self.refused(403, "AuthenticationFailed", other.download_blob)
-        self.refused(403, "AuthorizationPermissionMismatch", BlobClient.from_blob_url(f"{url}?{link}").delete_blob)
+        self.assert_refused(403, "AuthenticationFailed", other.download_blob)
+        self.assert_refused(403, "AuthorizationPermissionMismatch", BlobClient.from_blob_url(f"{url}?{link}").delete_blob)
         policy = AccessPolicy(ContainerSasPermissions(read=True, list=True), expiry=SOON)
         self.container.set_container_access_policy({"readers": policy})
         link = generate_container_sas(env.ACCOUNT, name, account_key=env.KEY, policy_id="readers")
         reader = BlobServiceClient(env.BLOBS, credential=link).get_container_client(name)
         self.assertEqual([blob.name for blob in reader.list_blobs()], ["closed", "open"])
         self.assertEqual(reader.download_blob("closed").readall(), b"closed")
-        self.refused(403, "AuthorizationPermissionMismatch", reader.upload_blob, "new", b"x")
+        self.assert_refused(403, "AuthorizationPermissionMismatch", reader.upload_blob, "new", b"x")
         self.container.set_container_access_policy({})
-        self.refused(403, "AuthenticationFailed", reader.download_blob, "closed")
+        self.assert_refused(403, "AuthenticationFailed", reader.download_blob, "closed")

@@ -19,7 +19,7 @@ class Blobs(unittest.TestCase):
         self.assertTrue(self.blobs.create_container(self.name, metadata={"owner": "me"}))
         self.addCleanup(self.blobs.delete_container, self.name)
 
-    def refused(self, status, code, call, *args, **named):
+    def assert_refused(self, status, code, call, *args, **named):
         with self.assertRaises(AzureHttpError) as caught:
             call(*args, **named)
         self.assertEqual((caught.exception.status_code, caught.exception.error_code), (status, code))
@@ -36,13 +36,13 @@ class Blobs(unittest.TestCase):
         self.assertEqual(self.blobs.get_blob_to_bytes(self.name, "d/f.py", validate_content=True).content, content)
         part = self.blobs.get_blob_to_bytes(self.name, "d/f.py", start_range=5, end_range=9)
         self.assertEqual(part.content, content[5:10])
-        self.refused(409, "BlobAlreadyExists", self.blobs.create_blob_from_text, self.name, "d/f.py", "x", if_none_match="*")
+        self.assert_refused(409, "BlobAlreadyExists", self.blobs.create_blob_from_text, self.name, "d/f.py", "x", if_none_match="*")
         self.blobs.create_blob_from_text(self.name, "empty", "")
         self.assertEqual(self.blobs.get_blob_to_bytes(self.name, "empty").content, b"")
         self.assertTrue(self.blobs.exists(self.name, "d/f.py"))
         self.blobs.delete_blob(self.name, "d/f.py")
         self.assertFalse(self.blobs.exists(self.name, "d/f.py"))
-        self.refused(404, "BlobNotFound", self.blobs.delete_blob, self.name, "d/f.py")
+        self.assert_refused(404, "BlobNotFound", self.blobs.delete_blob, self.name, "d/f.py")
 
     def test_a_large_blob_goes_in_blocks(self):
         content = os.urandom(9 << 20)
@@ -80,6 +80,6 @@ class Blobs(unittest.TestCase):
             reader = BlockBlobService(connection_string=string)
             reader.retry = no_retry
             self.assertEqual(reader.get_blob_to_text(self.name, "open").content, "open")
-            self.refused(403, "AuthorizationPermissionMismatch", reader.delete_blob, self.name, "open")
+            self.assert_refused(403, "AuthorizationPermissionMismatch", reader.delete_blob, self.name, "open")
             if may_list:
                 self.assertEqual([blob.name for blob in reader.list_blobs(self.name)], ["open"])

@@ -19,10 +19,10 @@ from azure.storage.fileshare import (
     ShareServiceClient,
     generate_file_sas,
 )
-from files_12_common import OnShare
+from files_12_common import ShareTestCase
 
 
-class Clients(OnShare):
+class Clients(ShareTestCase):
     def test_every_way_to_make_one(self):
         self.put("a", b"content")
         secret = {"account_name": env.ACCOUNT, "account_key": env.KEY}
@@ -46,7 +46,7 @@ class Clients(OnShare):
             self.assertEqual(file.download_file().readall(), b"content")
 
 
-class Shares(OnShare):
+class Shares(ShareTestCase):
     def test_a_share_is_made_once(self):
         share = self.service.get_share_client(env.new_name("once-"))
         share.create_share()
@@ -54,7 +54,7 @@ class Shares(OnShare):
             share.create_share()
         share.delete_share()
         for call in (share.get_share_properties, share.delete_share, share.get_share_stats):
-            self.refused(404, "ShareNotFound", call)
+            self.assert_refused(404, "ShareNotFound", call)
         self.service.create_share(share.share_name)
         self.service.delete_share(share.share_name)
 
@@ -102,9 +102,9 @@ class Shares(OnShare):
         self.assertEqual(then.get_share_properties().metadata, {"when": "first"})
         listed = self.service.list_shares(self.share.share_name, include_snapshots=True)
         self.assertEqual([share.snapshot for share in listed], [made["snapshot"], None])
-        self.refused(409, "ShareHasSnapshots", self.share.delete_share)
+        self.assert_refused(409, "ShareHasSnapshots", self.share.delete_share)
         then.delete_share()
-        self.refused(404, "ShareSnapshotNotFound", then.get_share_properties)
+        self.assert_refused(404, "ShareSnapshotNotFound", then.get_share_properties)
 
     def test_ranges_since_a_snapshot(self):
         mib = 1 << 20
@@ -145,7 +145,7 @@ class Shares(OnShare):
         self.assertEqual(file.get_file_properties().permission_key, key)
 
 
-class Directories(OnShare):
+class Directories(ShareTestCase):
     def test_a_directory_is_made_once(self):
         directory = self.share.create_directory("d", metadata={"a": "1"})
         with self.assertRaises(ResourceExistsError):
@@ -153,11 +153,11 @@ class Directories(OnShare):
         below = directory.create_subdirectory("e")
         self.assertTrue(below.exists())
         self.assertFalse(self.share.get_directory_client("x").exists())
-        self.refused(404, "ParentNotFound", self.share.create_directory, "no/such")
-        self.refused(409, "DirectoryNotEmpty", directory.delete_directory)
+        self.assert_refused(404, "ParentNotFound", self.share.create_directory, "no/such")
+        self.assert_refused(409, "DirectoryNotEmpty", directory.delete_directory)
         directory.delete_subdirectory("e")
         self.share.delete_directory("d")
-        self.refused(404, "ResourceNotFound", directory.delete_directory)
+        self.assert_refused(404, "ResourceNotFound", directory.delete_directory)
         self.assertFalse(directory.exists())
 
     def test_properties_and_metadata(self):
@@ -213,7 +213,7 @@ class Directories(OnShare):
         self.assertEqual(file.close_all_handles()["closed_handles_count"], 0)
 
 
-class Files(OnShare):
+class Files(ShareTestCase):
     SETTINGS = dict(
         content_type="text/plain; charset=utf-8",
         content_encoding="identity",
@@ -237,7 +237,7 @@ class Files(OnShare):
         self.share.get_file_client("bytes").download_file().readinto(stream)
         self.assertEqual(stream.getvalue(), content)
         self.assertEqual(b"".join(self.share.get_file_client("bytes").download_file().chunks()), content)
-        self.refused(416, "InvalidRange", self.read, "bytes", offset=len(content), length=5)
+        self.assert_refused(416, "InvalidRange", self.read, "bytes", offset=len(content), length=5)
 
     def test_an_empty_file(self):
         self.put("none", b"")
@@ -259,7 +259,7 @@ class Files(OnShare):
         file.set_file_metadata({})
         self.assertEqual((file.get_file_properties().metadata, self.read("a")), ({}, b"abc"))
         for bad in ({"a": "schön"}, {"1a": "x"}):
-            self.refused(400, "InvalidMetadata", file.set_file_metadata, bad)
+            self.assert_refused(400, "InvalidMetadata", file.set_file_metadata, bad)
 
     def test_times_and_attributes(self):
         file = self.share.get_file_client("a")
@@ -299,7 +299,7 @@ class Files(OnShare):
         self.assertEqual(file.get_ranges(), whole[1:])
         file.resize_file(2 * mib + 10)
         self.assertEqual(self.read("r"), bytes(2 * mib) + b"b" * 10)
-        self.refused(416, "InvalidRange", file.upload_range, b"xx", 3 * mib, 2)
+        self.assert_refused(416, "InvalidRange", file.upload_range, b"xx", 3 * mib, 2)
         self.put("source", b"0123456789")
         url = self.link("source")
         file.upload_range_from_url(url, offset=5, length=4, source_offset=3)
@@ -320,11 +320,11 @@ class Files(OnShare):
         found = file.get_file_properties()
         self.assertEqual((found.copy.id, found.copy.status, found.copy.progress), (copy["copy_id"], "success", "7/7"))
         self.assertEqual((found.metadata, self.read("b")), ({"from": "a"}, b"content"))
-        self.refused(409, "NoPendingCopyOperation", file.abort_copy, copy["copy_id"])
+        self.assert_refused(409, "NoPendingCopyOperation", file.abort_copy, copy["copy_id"])
         self.share.get_file_client("c").start_copy_from_url(self.link("a"), metadata={"to": "c"})
         self.assertEqual(self.share.get_file_client("c").get_file_properties().metadata, {"to": "c"})
         missing = self.share.get_file_client("missing").url
-        self.refused(404, "ResourceNotFound", file.start_copy_from_url, missing)
+        self.assert_refused(404, "ResourceNotFound", file.start_copy_from_url, missing)
 
     def test_renames(self):
         self.put("a", b"content", metadata={"b": "c"})
@@ -332,7 +332,7 @@ class Files(OnShare):
         self.assertEqual((moved.download_file().readall(), self.names()), (b"content", ["b"]))
         self.assertEqual(moved.get_file_properties().metadata, {"b": "c"})
         self.put("c", b"other")
-        self.refused(409, "ResourceAlreadyExists", moved.rename_file, "c")
+        self.assert_refused(409, "ResourceAlreadyExists", moved.rename_file, "c")
         moved.rename_file("c", overwrite=True)
         self.assertEqual((self.names(), self.read("c")), (["c"], b"content"))
         directory = self.share.create_directory("d")
@@ -340,18 +340,18 @@ class Files(OnShare):
         renamed = directory.rename_directory("e")
         self.assertEqual((self.names(), self.read("e/f")), (["e", "c"], b"below"))
         self.assertTrue(renamed.exists())
-        self.refused(404, "ResourceNotFound", self.share.get_file_client("no").rename_file, "x")
+        self.assert_refused(404, "ResourceNotFound", self.share.get_file_client("no").rename_file, "x")
 
     def test_deleting(self):
         self.put("a", b"abc")
         file = self.share.get_file_client("a")
         file.delete_file()
-        self.refused(404, "ResourceNotFound", file.delete_file)
-        self.refused(404, "ResourceNotFound", self.read, "a")
-        self.refused(404, "ParentNotFound", self.put, "no/a", b"abc")
+        self.assert_refused(404, "ResourceNotFound", file.delete_file)
+        self.assert_refused(404, "ResourceNotFound", self.read, "a")
+        self.assert_refused(404, "ParentNotFound", self.put, "no/a", b"abc")
 
 
-class SymbolicLinks(OnShare):
+class SymbolicLinks(ShareTestCase):
     def test_a_tree_with_links_is_downloaded_and_deleted_without_what_they_lead_to(self):
         share = self.share.share_name
         env.plant_links(share)

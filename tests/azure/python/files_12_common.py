@@ -15,7 +15,7 @@ def connect(endpoint=None, key=env.KEY, sas=None, **more):
     return ShareServiceClient(endpoint or env.ENDPOINT, credential=secret, **more)
 
 
-class OnShare(unittest.TestCase):
+class ShareTestCase(unittest.TestCase):
     """Base class: each test has its own client and share."""
 
     def setUp(self):
@@ -36,7 +36,7 @@ class OnShare(unittest.TestCase):
     def names(self, directory=None, **more):
         return [entry["name"] for entry in self.share.list_directories_and_files(directory, **more)]
 
-    def refused(self, status, code, call, *arguments, **named):
+    def assert_refused(self, status, code, call, *arguments, **named):
         """Asserts that the call fails with this error, without retries."""
         with self.assertRaises(HttpResponseError) as caught:
             call(*arguments, **named)

@@ -4,12 +4,12 @@ import uuid
 
 from azure.core.exceptions import ResourceModifiedError
 from azure.storage.fileshare import ShareLeaseClient
-from files_12_common import OnShare, connect
+from files_12_common import ShareTestCase, connect
 
 MIB = 1 << 20
 
 
-class OfFiles(OnShare):
+class FileLeases(ShareTestCase):
     def setUp(self):
         super().setUp()
         self.put("a", b"x" * 1024)
@@ -26,20 +26,20 @@ class OfFiles(OnShare):
             lambda **lease: self.file.resize_file(2048, **lease),
             lambda **lease: self.file.clear_range(0, 512, **lease),
         ):
-            self.refused(412, "LeaseIdMissing", call)
-            self.refused(412, "LeaseIdMismatchWithFileOperation", call, lease=str(uuid.uuid4()))
+            self.assert_refused(412, "LeaseIdMissing", call)
+            self.assert_refused(412, "LeaseIdMismatchWithFileOperation", call, lease=str(uuid.uuid4()))
             call(lease=lease)
-        self.refused(412, "LeaseIdMissing", self.file.delete_file)
+        self.assert_refused(412, "LeaseIdMissing", self.file.delete_file)
         self.file.delete_file(lease=lease)
 
     def test_a_lease_is_changed_released_and_broken(self):
         first, second = str(uuid.uuid4()), str(uuid.uuid4())
         lease = self.file.acquire_lease(first)
         self.assertEqual(lease.id, first)
-        self.refused(409, "LeaseAlreadyPresent", self.file.acquire_lease)
+        self.assert_refused(409, "LeaseAlreadyPresent", self.file.acquire_lease)
         lease.change(second)
         self.assertEqual(lease.id, second)
-        self.refused(409, "LeaseIdMismatchWithLeaseOperation", ShareLeaseClient(self.file, first).release)
+        self.assert_refused(409, "LeaseIdMismatchWithLeaseOperation", ShareLeaseClient(self.file, first).release)
         lease.release()
         self.assertEqual(self.file.get_file_properties().lease.state, "available")
         lease = self.file.acquire_lease()
@@ -47,20 +47,20 @@ class OfFiles(OnShare):
         self.assertEqual(self.file.get_file_properties().lease.state, "broken")
         self.file.upload_range(b"X", 0, 1)
         with self.file.acquire_lease():
-            self.refused(412, "LeaseIdMissing", self.file.upload_range, b"X", 0, 1)
+            self.assert_refused(412, "LeaseIdMissing", self.file.upload_range, b"X", 0, 1)
         self.file.upload_range(b"X", 0, 1)
 
 
-class OfShares(OnShare):
+class ShareLeases(ShareTestCase):
     def test_a_lease_keeps_a_share(self):
         lease = self.share.acquire_lease(lease_duration=15)
         found = self.share.get_share_properties().lease
         self.assertEqual((found.status, found.state, found.duration), ("locked", "leased", "fixed"))
-        self.refused(412, "LeaseIdMissing", self.share.delete_share)
+        self.assert_refused(412, "LeaseIdMissing", self.share.delete_share)
         lease.renew()
         self.share.set_share_metadata({"a": "b"}, lease=lease)
         self.assertEqual(self.share.get_share_properties(lease=lease).metadata, {"a": "b"})
-        self.refused(409, "LeaseAlreadyPresent", self.share.acquire_lease)
+        self.assert_refused(409, "LeaseAlreadyPresent", self.share.acquire_lease)
         lease.change(str(uuid.uuid4()))
         self.assertEqual(lease.break_lease(lease_break_period=0), 0)
         self.assertEqual(self.share.get_share_properties().lease.state, "broken")
@@ -69,7 +69,7 @@ class OfShares(OnShare):
         lease.release()
 
 
-class Overwritten(OnShare):
+class LeasesOfOverwrittenFiles(ShareTestCase):
     def test_a_download_never_mixes_two_contents(self):
         service = connect(max_single_get_size=MIB, max_chunk_get_size=MIB)
         file = service.get_share_client(self.share.share_name).get_file_client("a")

@@ -14,7 +14,7 @@ from azure.storage.fileshare import (
     generate_file_sas,
     generate_share_sas,
 )
-from files_12_common import OnShare, connect
+from files_12_common import ShareTestCase, connect
 
 DENIED = "AuthorizationPermissionMismatch"
 PATH = "d e/a b"
@@ -24,7 +24,7 @@ def in_minutes(minutes):
     return datetime.utcnow() + timedelta(minutes=minutes)
 
 
-class Links(OnShare):
+class SasTestCase(ShareTestCase):
     def setUp(self):
         super().setUp()
         self.share.create_directory("d e")
@@ -49,39 +49,39 @@ class Links(OnShare):
     def at(self, sas, path=PATH):
         return connect(sas=sas).get_share_client(self.share.share_name).get_file_client(path)
 
-    def opens(self, sas):
+    def assert_readable(self, sas):
         self.assertEqual(self.at(sas).download_file().readall(), b"content")
 
-    def is_shut(self, sas, code="AuthenticationFailed"):
-        self.refused(403, code, self.at(sas).download_file)
+    def assert_rejected(self, sas, code="AuthenticationFailed"):
+        self.assert_refused(403, code, self.at(sas).download_file)
 
 
-class OfFiles(Links):
+class FileSas(SasTestCase):
     def test_a_sas_permits_its_file_only(self):
         sas = self.file_sas()
-        self.opens(sas)
+        self.assert_readable(sas)
         url = self.share.get_file_client(PATH).url
         self.assertEqual(ShareFileClient.from_file_url(f"{url}?{sas}").download_file().readall(), b"content")
         self.put("d e/other", b"")
-        self.refused(403, "AuthenticationFailed", self.at(sas, "d e/other").download_file)
-        self.refused(403, DENIED, self.at(sas).delete_file)
-        self.refused(403, DENIED, self.at(sas).upload_range, b"x", 0, 1)
+        self.assert_refused(403, "AuthenticationFailed", self.at(sas, "d e/other").download_file)
+        self.assert_refused(403, DENIED, self.at(sas).delete_file)
+        self.assert_refused(403, DENIED, self.at(sas).upload_range, b"x", 0, 1)
 
     def test_permissions_are_distinguished(self):
-        self.is_shut(self.file_sas("w"), DENIED)
+        self.assert_rejected(self.file_sas("w"), DENIED)
         self.at(self.file_sas("w")).upload_range(b"C", 0, 1)
         self.assertEqual(self.read(PATH), b"Content")
-        self.refused(403, DENIED, self.at(self.file_sas("rcw")).delete_file)
+        self.assert_refused(403, DENIED, self.at(self.file_sas("rcw")).delete_file)
         self.at(self.file_sas("d")).delete_file()
 
     def test_times_addresses_and_protocols(self):
-        self.is_shut(self.file_sas(expiry=in_minutes(-1)))
-        self.is_shut(self.file_sas(start=in_minutes(5)))
-        self.opens(self.file_sas(start=in_minutes(-5)))
-        self.opens(self.file_sas(ip="127.0.0.1"))
-        self.opens(self.file_sas(ip="127.0.0.0-127.0.0.9"))
-        self.is_shut(self.file_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
-        self.opens(self.file_sas(protocol="https"))
+        self.assert_rejected(self.file_sas(expiry=in_minutes(-1)))
+        self.assert_rejected(self.file_sas(start=in_minutes(5)))
+        self.assert_readable(self.file_sas(start=in_minutes(-5)))
+        self.assert_readable(self.file_sas(ip="127.0.0.1"))
+        self.assert_readable(self.file_sas(ip="127.0.0.0-127.0.0.9"))
+        self.assert_rejected(self.file_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
+        self.assert_readable(self.file_sas(protocol="https"))
 
     def test_response_headers_of_the_sas(self):
         sas = self.file_sas(
@@ -92,20 +92,20 @@ class OfFiles(Links):
         self.assertEqual(told, ("no-store", "inline", "fr", "text/x-chosen"))
 
     def test_a_forged_sas_is_refused(self):
-        self.is_shut(self.file_sas().replace("sp=r", "sp=rwd"))
-        self.is_shut(self.file_sas().replace("sig=", "sig=A"))
+        self.assert_rejected(self.file_sas().replace("sp=r", "sp=rwd"))
+        self.assert_rejected(self.file_sas().replace("sig=", "sig=A"))
 
 
-class OfShares(Links):
+class ShareSas(SasTestCase):
     def test_a_sas_permits_its_share(self):
         sas = self.share_sas()
-        self.opens(sas)
+        self.assert_readable(sas)
         share = connect(sas=sas).get_share_client(self.share.share_name)
         self.assertEqual([entry.name for entry in share.list_directories_and_files()], ["d e"])
-        self.refused(403, DENIED, share.create_directory, "new")
+        self.assert_refused(403, DENIED, share.create_directory, "new")
         other = self.service.create_share(env.new_name("other-"))
         stranger = connect(sas=sas).get_share_client(other.share_name)
-        self.refused(403, "AuthenticationFailed", lambda: list(stranger.list_directories_and_files()))
+        self.assert_refused(403, "AuthenticationFailed", lambda: list(stranger.list_directories_and_files()))
         other.delete_share()
 
     def test_all_permissions_permit_every_operation(self):
@@ -117,43 +117,43 @@ class OfShares(Links):
         directory.delete_directory()
 
     def test_times_addresses_and_listing(self):
-        self.is_shut(self.share_sas(expiry=in_minutes(-1)))
-        self.is_shut(self.share_sas(start=in_minutes(5)))
-        self.is_shut(self.share_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
-        self.is_shut(self.share_sas("l"), DENIED)
+        self.assert_rejected(self.share_sas(expiry=in_minutes(-1)))
+        self.assert_rejected(self.share_sas(start=in_minutes(5)))
+        self.assert_rejected(self.share_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
+        self.assert_rejected(self.share_sas("l"), DENIED)
         share = connect(sas=self.share_sas("r")).get_share_client(self.share.share_name)
-        self.refused(403, DENIED, lambda: list(share.list_directories_and_files()))
+        self.assert_refused(403, DENIED, lambda: list(share.list_directories_and_files()))
 
     def test_stored_policies(self):
         policy = AccessPolicy(ShareSasPermissions(read=True), in_minutes(10))
         self.share.set_share_access_policy({"readers": policy})
         sas = self.share_sas(None, policy_id="readers")
-        self.opens(sas)
-        self.opens(self.file_sas(None, expiry=None, policy_id="readers"))
-        self.is_shut(self.share_sas(None, policy_id="others"))
+        self.assert_readable(sas)
+        self.assert_readable(self.file_sas(None, expiry=None, policy_id="readers"))
+        self.assert_rejected(self.share_sas(None, policy_id="others"))
         self.share.set_share_access_policy({})
-        self.is_shut(sas)
+        self.assert_rejected(sas)
 
 
-class OfAccounts(Links):
+class AccountSas(SasTestCase):
     def test_a_sas_permits_the_account(self):
         linked = connect(sas=self.account_sas())
-        self.opens(self.account_sas())
+        self.assert_readable(self.account_sas())
         name = self.share.share_name
         self.assertEqual([share.name for share in linked.list_shares(name)], [name])
-        self.refused(403, DENIED, linked.create_share, env.new_name("no-"))
+        self.assert_refused(403, DENIED, linked.create_share, env.new_name("no-"))
         linked = connect(sas=self.account_sas("sco", "rwdlc"))
         linked.create_share(env.new_name("made-")).delete_share()
 
     def test_resource_types_are_distinguished(self):
         wrong = "AuthorizationResourceTypeMismatch"
-        self.is_shut(self.account_sas("sc"), wrong)
-        self.refused(403, wrong, lambda: list(connect(sas=self.account_sas("co")).list_shares()))
-        self.opens(self.account_sas("o"))
+        self.assert_rejected(self.account_sas("sc"), wrong)
+        self.assert_refused(403, wrong, lambda: list(connect(sas=self.account_sas("co")).list_shares()))
+        self.assert_readable(self.account_sas("o"))
 
     def test_permissions_times_and_addresses(self):
-        self.is_shut(self.account_sas("sco", "wl"), DENIED)
-        self.is_shut(self.account_sas(expiry=in_minutes(-1)))
-        self.is_shut(self.account_sas(start=in_minutes(5)))
-        self.is_shut(self.account_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
-        self.opens(self.account_sas(ip="127.0.0.1", protocol="https"))
+        self.assert_rejected(self.account_sas("sco", "wl"), DENIED)
+        self.assert_rejected(self.account_sas(expiry=in_minutes(-1)))
+        self.assert_rejected(self.account_sas(start=in_minutes(5)))
+        self.assert_rejected(self.account_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
+        self.assert_readable(self.account_sas(ip="127.0.0.1", protocol="https"))

@@ -10,22 +10,22 @@ import unittest
 import files_env as env
 from azure.storage.common import AccessPolicy, CorsRule, Metrics, RetentionPolicy
 from azure.storage.file.models import ContentSettings, Directory, File, SharePermissions
-from files_1x_common import IS_2X, OnShare
+from files_1x_common import IS_2X, ShareTestCase
 
 
-class Shares(OnShare):
+class Shares(ShareTestCase):
     def test_a_share_is_made_once(self):
         name = env.new_name("once-")
         self.assertTrue(self.service.create_share(name))
         self.assertFalse(self.service.create_share(name))
-        self.refused(409, "ShareAlreadyExists", self.service.create_share, name, fail_on_exist=True)
+        self.assert_refused(409, "ShareAlreadyExists", self.service.create_share, name, fail_on_exist=True)
         self.assertTrue(self.service.exists(name))
         self.assertTrue(self.service.delete_share(name))
         self.assertFalse(self.service.delete_share(name))
         self.assertFalse(self.service.exists(name))
-        self.refused(404, "ShareNotFound", self.service.delete_share, name, fail_not_exist=True)
-        self.refused(404, "ShareNotFound", self.service.get_share_properties, name)
-        self.refused(400, "InvalidResourceName", self.service.create_share, "Not_A_Name")
+        self.assert_refused(404, "ShareNotFound", self.service.delete_share, name, fail_not_exist=True)
+        self.assert_refused(404, "ShareNotFound", self.service.get_share_properties, name)
+        self.assert_refused(400, "InvalidResourceName", self.service.create_share, "Not_A_Name")
 
     def test_properties_and_metadata(self):
         name = env.new_name("told-")
@@ -66,7 +66,7 @@ class Shares(OnShare):
         if IS_2X:
             self.assertGreaterEqual(self.service.get_share_stats_in_bytes(self.share), 5000)
         self.service.set_share_properties(self.share, 1)
-        self.refused(409, "ShareSizeLimitReached", self.service.create_file, self.share, None, "big", 2 << 30)
+        self.assert_refused(409, "ShareSizeLimitReached", self.service.create_file, self.share, None, "big", 2 << 30)
 
     def test_stored_policies(self):
         expiry = datetime.datetime(2040, 1, 2, 3, 4, 5)
@@ -93,7 +93,7 @@ class Shares(OnShare):
         self.assertEqual(len(self.service.get_file_service_properties().cors), len(before.cors))
 
 
-class Snapshots(OnShare):
+class Snapshots(ShareTestCase):
     def test_a_snapshot_stays_as_it_was(self):
         self.service.create_directory(self.share, "d")
         self.put("a", b"first", "d")
@@ -124,7 +124,7 @@ class Snapshots(OnShare):
         first = self.service.snapshot_share(name).snapshot
         second = self.service.snapshot_share(name).snapshot
         self.assertNotEqual(first, second)
-        self.refused(409, "ShareHasSnapshots", self.service.delete_share, name)
+        self.assert_refused(409, "ShareHasSnapshots", self.service.delete_share, name)
         self.service.delete_share(name, snapshot=first)
         self.assertFalse(self.service.exists(name, snapshot=first))
         self.assertTrue(self.service.exists(name, snapshot=second))
@@ -132,19 +132,19 @@ class Snapshots(OnShare):
         self.assertFalse(self.service.exists(name, snapshot=second))
 
 
-class Directories(OnShare):
+class Directories(ShareTestCase):
     def test_a_directory_is_made_once(self):
         make, delete = self.service.create_directory, self.service.delete_directory
         self.assertTrue(make(self.share, "d", metadata={"a": "1"}))
         self.assertFalse(make(self.share, "d"))
-        self.refused(409, "ResourceAlreadyExists", make, self.share, "d", fail_on_exist=True)
-        self.refused(404, "ParentNotFound", make, self.share, "no/such", fail_on_exist=True)
+        self.assert_refused(409, "ResourceAlreadyExists", make, self.share, "d", fail_on_exist=True)
+        self.assert_refused(404, "ParentNotFound", make, self.share, "no/such", fail_on_exist=True)
         self.assertTrue(make(self.share, "d/e"))
-        self.refused(409, "DirectoryNotEmpty", delete, self.share, "d", fail_not_exist=True)
+        self.assert_refused(409, "DirectoryNotEmpty", delete, self.share, "d", fail_not_exist=True)
         self.assertTrue(delete(self.share, "d/e"))
         self.assertTrue(delete(self.share, "d"))
         self.assertFalse(delete(self.share, "d"))
-        self.refused(404, "ResourceNotFound", delete, self.share, "d", fail_not_exist=True)
+        self.assert_refused(404, "ResourceNotFound", delete, self.share, "d", fail_not_exist=True)
 
     def test_properties_and_metadata(self):
         self.service.create_directory(self.share, "d", metadata={"a": "1"})
@@ -154,7 +154,7 @@ class Directories(OnShare):
         self.assertEqual(self.service.get_directory_metadata(self.share, "d"), {"b": "2"})
         self.assertTrue(self.service.exists(self.share, "d"))
         self.assertFalse(self.service.exists(self.share, "e"))
-        self.refused(404, "ResourceNotFound", self.service.get_directory_properties, self.share, "e")
+        self.assert_refused(404, "ResourceNotFound", self.service.get_directory_properties, self.share, "e")
 
     def test_listing_goes_page_by_page(self):
         for number in range(3):
@@ -173,10 +173,10 @@ class Directories(OnShare):
         self.assertEqual((sorted(found), pages), (sorted(entry.name for entry in entries), 5))
         self.assertEqual(self.names(prefix="dir"), [f"dir-{number}" for number in range(3)])
         self.assertEqual(self.names("dir-0"), [])
-        self.refused(404, "ResourceNotFound", self.names, "no")
+        self.assert_refused(404, "ResourceNotFound", self.names, "no")
 
 
-class Files(OnShare):
+class Files(ShareTestCase):
     SETTINGS = dict(
         content_type="text/plain; charset=utf-8",
         content_encoding="identity",
@@ -207,7 +207,7 @@ class Files(OnShare):
         self.assertEqual(self.service.get_file_to_text(self.share, None, "text", encoding="utf-16").content, "schön")
         self.assertEqual(self.read("path", start_range=3, end_range=8), content[3:9])
         self.assertEqual(self.read("path", start_range=12_795), content[12_795:])
-        self.refused(416, "InvalidRange", self.read, "path", start_range=len(content), end_range=len(content) + 5)
+        self.assert_refused(416, "InvalidRange", self.read, "path", start_range=len(content), end_range=len(content) + 5)
 
     def test_an_empty_file(self):
         self.put("none", b"")
@@ -235,8 +235,8 @@ class Files(OnShare):
 
     def test_metadata_that_cannot_be_kept_is_refused(self):
         for bad in ({"a": "schön"}, {"1a": "x"}):
-            self.refused(400, "InvalidMetadata", self.service.create_file, self.share, None, "a", 5, metadata=bad)
-        self.refused(
+            self.assert_refused(400, "InvalidMetadata", self.service.create_file, self.share, None, "a", 5, metadata=bad)
+        self.assert_refused(
             400, "MetadataTooLarge", self.service.create_file, self.share, None, "a", 5, metadata={"a": "x" * 9000}
         )
         self.assertFalse(self.service.exists(self.share, None, "a"))
@@ -268,7 +268,7 @@ class Files(OnShare):
         self.assertEqual(self.read("r"), bytes(2 * mib) + b"b" * mib + bytes(mib))
         service.resize_file(self.share, None, "r", 2 * mib + 10)
         self.assertEqual(self.read("r"), bytes(2 * mib) + b"b" * 10)
-        self.refused(
+        self.assert_refused(
             416, "InvalidRange", service.update_range, self.share, None, "r", b"xx", 3 * mib, 3 * mib + 1
         )
         if IS_2X:
@@ -292,7 +292,7 @@ class Files(OnShare):
         self.assertEqual(found.metadata, {"from": "a"})
         self.assertEqual(self.service.get_file_metadata(self.share, None, "c"), {"to": "c"})
         self.assertEqual((self.read("b"), self.read("c")), (b"content", b"content"))
-        self.refused(
+        self.assert_refused(
             409, "NoPendingCopyOperation", self.service.abort_copy_file, self.share, None, "b", copy.id
         )
         then = self.service.snapshot_share(self.share).snapshot
@@ -300,18 +300,18 @@ class Files(OnShare):
         self.service.copy_file(self.share, None, "then", f"{source}?sharesnapshot={then}")
         self.assertEqual(self.read("then"), b"content")
         missing = self.service.make_file_url(self.share, None, "missing")
-        self.refused(404, "ResourceNotFound", self.service.copy_file, self.share, None, "d", missing)
+        self.assert_refused(404, "ResourceNotFound", self.service.copy_file, self.share, None, "d", missing)
 
     def test_deleting(self):
         self.put("a", b"abc")
         self.service.delete_file(self.share, None, "a")
         self.assertFalse(self.service.exists(self.share, None, "a"))
-        self.refused(404, "ResourceNotFound", self.service.delete_file, self.share, None, "a")
-        self.refused(404, "ResourceNotFound", self.read, "a")
-        self.refused(404, "ParentNotFound", self.put, "a", b"abc", "no")
+        self.assert_refused(404, "ResourceNotFound", self.service.delete_file, self.share, None, "a")
+        self.assert_refused(404, "ResourceNotFound", self.read, "a")
+        self.assert_refused(404, "ParentNotFound", self.put, "a", b"abc", "no")
 
 
-class SymbolicLinks(OnShare):
+class SymbolicLinks(ShareTestCase):
     def test_a_tree_with_links_is_downloaded_and_deleted_without_what_they_lead_to(self):
         env.plant_links(self.share)
         entries = list(self.service.list_directories_and_files(self.share, "old"))
@@ -326,7 +326,7 @@ class SymbolicLinks(OnShare):
 
 
 @unittest.skipUnless(IS_2X, "came with 2.x")
-class Smb(OnShare):
+class Smb(ShareTestCase):
     SDDL = "O:S-1-5-21-2127521184-1604012920-1887927527-21560751G:S-1-5-21-2127521184-1604012920-1887927527-513D:(A;;FA;;;SY)"
 
     MADE = datetime.datetime(2019, 7, 7, 2, 52, 46, 554016)

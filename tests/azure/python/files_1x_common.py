@@ -29,7 +29,7 @@ def connect(endpoint=None, key=env.KEY, sas=None, attempts=3):
     return service
 
 
-class OnShare(unittest.TestCase):
+class ShareTestCase(unittest.TestCase):
     """Base class: each test has its own client and share."""
 
     def setUp(self):
@@ -47,7 +47,7 @@ class OnShare(unittest.TestCase):
     def names(self, directory=None, **more):
         return [entry.name for entry in self.service.list_directories_and_files(self.share, directory, **more)]
 
-    def refused(self, status, code, call, *arguments, **named):
+    def assert_refused(self, status, code, call, *arguments, **named):
         """Asserts that the call fails with this error, without retries."""
         before = len(self.service.retried)
         with self.assertRaises(Exception) as caught:

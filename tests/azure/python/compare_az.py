@@ -1,5 +1,5 @@
 """Runs each command line with the real az and with corro against the same server; output and exit codes must be the same.
-Scripts are in `../duets`; `duets.py [SCRIPT...]` runs them all, or those named here or in SCRIPTS.
+Scripts are in `../comparisons`; `compare_az.py [SCRIPT...]` runs them all, or those named here or in SCRIPTS.
 
   $ LINE          both run it; output and exit code must be the same
   ~ LINE          the same, but generated values (keys, signatures) may differ
@@ -28,7 +28,7 @@ import time
 import az_many
 
 CORRO = os.environ["CORRO_PROGRAM"]
-SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "duets")
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "comparisons")
 WORDS = {"az": "zzaz", "corro": "zzco"}
 
 # Patterns of values that differ from run to run, and their placeholders.
@@ -46,7 +46,7 @@ VOLATILE = [
 ]
 
 
-def normal(text, program):
+def normalize(text, program):
     text = text.replace(WORDS[program], "{x}")
     # az wrote letters beyond ASCII as they are only from 2.0.64 on.
     text = re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found.group(1), 16)), text)
@@ -55,7 +55,7 @@ def normal(text, program):
     return text
 
 
-def cells(text):
+def table_cells(text):
     """Cells of a table without its layout: az up to 2.0.38 and the tutorial align numbers to the right, later ones not."""
     lines = [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
     return "\n".join(" | ".join(line) for line in lines if not re.fullmatch(r"[-| ]*", " | ".join(line)))
@@ -70,96 +70,96 @@ def shape(value):
     return type(value).__name__
 
 
-class Duet:
+class Comparison:
     def __init__(self, name, directory):
         self.name = name
-        self.at = {program: os.path.join(directory, program) for program in WORDS}
-        for path in self.at.values():
+        self.directories = {program: os.path.join(directory, program) for program in WORDS}
+        for path in self.directories.values():
             os.mkdir(path)
-        self.faults = []
+        self.differences = []
 
     def run(self, program, line):
         args = shlex.split(line.replace("{x}", WORDS[program]))
         if program == "az":
-            return az_many.run(args, self.at["az"])
-        done = subprocess.run([CORRO] + args, cwd=self.at["corro"], capture_output=True, stdin=subprocess.DEVNULL)
-        said = [stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr)]
-        return {"code": done.returncode, "stdout": said[0], "stderr": said[1]}
+            return az_many.run(args, self.directories["az"])
+        done = subprocess.run([CORRO] + args, cwd=self.directories["corro"], capture_output=True, stdin=subprocess.DEVNULL)
+        streams = [stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr)]
+        return {"code": done.returncode, "stdout": streams[0], "stderr": streams[1]}
 
-    def alone(self, line):
+    def run_corro(self, line):
         ended = self.run("corro", line)
         if ended["code"] != 0:
             raise SystemExit("{}: corro {}: {}".format(self.name, line, ended["stderr"]))
         return ended["stdout"]
 
-    def fault(self, line, text):
-        self.faults.append(line)
+    def add_difference(self, line, text):
+        self.differences.append(line)
         print("\n--- {}: {}\n{}".format(self.name, line, text), flush=True)
 
-    def both(self, line, mark, code, says):
+    def compare(self, line, mark, code, expected_errors):
         az, corro = self.run("az", line), self.run("corro", line)
         if os.environ.get("CORRO_TALK"):
             print("$ {}\n{}{}{}".format(line, az["code"], az["stdout"], az["stderr"]), flush=True)
-        told = "az: {}\n{}{}corro: {}\n{}{}".format(
+        outputs = "az: {}\n{}{}corro: {}\n{}{}".format(
             az["code"], az["stdout"], az["stderr"], corro["code"], corro["stdout"], corro["stderr"]
         )
         if (az["code"], corro["code"]) != (code, code):
-            return self.fault(line, "must end with {}\n{}".format(code, told))
-        for text in says:
+            return self.add_difference(line, "must end with {}\n{}".format(code, outputs))
+        for text in expected_errors:
             for ended in (az, corro):
                 if text.lower() not in ended["stderr"].lower():
-                    return self.fault(line, "must say {!r}\n{}".format(text, told))
+                    return self.add_difference(line, "must say {!r}\n{}".format(text, outputs))
         if mark == "^":
             return
-        ours = {program: normal(ended["stdout"], program) for program, ended in (("az", az), ("corro", corro))}
+        compared = {program: normalize(ended["stdout"], program) for program, ended in (("az", az), ("corro", corro))}
         if "-o table" in line:
-            ours = {program: cells(text) for program, text in ours.items()}
+            compared = {program: table_cells(text) for program, text in compared.items()}
         if mark == "~":
             try:
-                ours = {program: json.dumps(shape(json.loads(text)), indent=1) for program, text in ours.items()}
+                compared = {program: json.dumps(shape(json.loads(text)), indent=1) for program, text in compared.items()}
             except ValueError:
-                return self.fault(line, told)
-        if ours["az"] != ours["corro"]:
-            lines = [ours[program].splitlines() for program in ("az", "corro")]
-            self.fault(line, "\n".join(difflib.unified_diff(*lines, "az", "corro", lineterm="")))
+                return self.add_difference(line, outputs)
+        if compared["az"] != compared["corro"]:
+            lines = [compared[program].splitlines() for program in ("az", "corro")]
+            self.add_difference(line, "\n".join(difflib.unified_diff(*lines, "az", "corro", lineterm="")))
 
-    def play(self, text):
+    def run_script(self, text):
         lines = [line.rstrip("\n") for line in text.splitlines()]
         while lines:
             line = lines.pop(0)
             mark, rest = line[:2], line[2:]
             if mark in ("$ ", "~ ", "^ "):
-                code, says = 0, []
+                code, expected_errors = 0, []
                 while lines and lines[0][:2] in ("= ", "! "):
                     follows = lines.pop(0)
                     if follows[0] == "=":
                         code = int(follows[2:])
                     else:
-                        says.append(follows[2:])
-                self.both(rest, mark[0], code, says)
+                        expected_errors.append(follows[2:])
+                self.compare(rest, mark[0], code, expected_errors)
             elif mark == "@ ":
                 content = []
                 while lines[0] != "@":
                     content.append(lines.pop(0))
                 lines.pop(0)
-                for path in self.at.values():
+                for path in self.directories.values():
                     target = os.path.join(path, rest)
                     os.makedirs(os.path.dirname(target), exist_ok=True)
                     with open(target, "w") as file:
                         file.write("\n".join(content) + "\n")
             elif line.startswith("% corro "):
-                self.alone(line[8:])
+                self.run_corro(line[8:])
             elif line.startswith("% until "):
                 text, command = line[8:].split(" <- ")
                 deadline = time.monotonic() + 60
-                while text not in self.alone(command):
+                while text not in self.run_corro(command):
                     if time.monotonic() > deadline:
                         raise SystemExit("{}: waited too long: {}".format(self.name, line))
                     time.sleep(0.1)
             elif line.startswith("% same "):
-                files = [os.path.join(self.at[program], line[7:]) for program in WORDS]
+                files = [os.path.join(self.directories[program], line[7:]) for program in WORDS]
                 if not all(map(os.path.exists, files)) or not filecmp.cmp(*files, shallow=False):
-                    self.fault(line, "the files differ")
+                    self.add_difference(line, "the files differ")
             elif line and not line.startswith("#"):
                 raise SystemExit("{}: what is {!r}?".format(self.name, line))
 
@@ -167,17 +167,17 @@ class Duet:
 def main(wanted):
     az_many.preload()
     scripts = sorted(name[:-4] for name in os.listdir(SCRIPTS) if name.endswith(".txt"))
-    faults, begun = [], time.monotonic()
+    differences, begun = [], time.monotonic()
     for name in scripts:
         if wanted and name not in wanted:
             continue
-        with tempfile.TemporaryDirectory(prefix="corro-duet-") as directory:
-            duet = Duet(name, directory)
+        with tempfile.TemporaryDirectory(prefix="corro-comparison-") as directory:
+            comparison = Comparison(name, directory)
             with open(os.path.join(SCRIPTS, name + ".txt")) as file:
-                duet.play(file.read())
-        faults += duet.faults
-        print("{}: {} ({:.0f} s)".format(name, "differs" if duet.faults else "the same", time.monotonic() - begun), flush=True)
-    return 1 if faults else 0
+                comparison.run_script(file.read())
+        differences += comparison.differences
+        print("{}: {} ({:.0f} s)".format(name, "differs" if comparison.differences else "the same", time.monotonic() - begun), flush=True)
+    return 1 if differences else 0
 
 
 if __name__ == "__main__":

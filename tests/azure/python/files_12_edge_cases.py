@@ -11,16 +11,16 @@ import fault_proxy
 import files_env as env
 from azure.core.exceptions import AzureError
 from azure.storage.fileshare import ExponentialRetry, LinearRetry, generate_file_sas
-from files_12_common import OnShare, connect
+from files_12_common import ShareTestCase, connect
 from requests.exceptions import RequestException
 
 MIB = 1 << 20
 
 
-class Retries(OnShare):
+class Retries(ShareTestCase):
     """The proxy injects faults; after the client's retries the content is right and nothing was done twice."""
 
-    def through(self, plan, matches, work):
+    def run_with_faults(self, plan, matches, work):
         several = LinearRetry(backoff=0, random_jitter_range=0, retry_total=len(plan))
         with fault_proxy.FaultProxy(plan, matches) as proxy:
             sizes = {"max_single_get_size": MIB, "max_chunk_get_size": MIB}
@@ -38,7 +38,7 @@ class Retries(OnShare):
             fault_proxy.REFUSE_503,
         ]
         is_range = lambda request: "comp=range" in request.path
-        self.through(plan, is_range, lambda share: share.get_file_client("a").upload_file(content))
+        self.run_with_faults(plan, is_range, lambda share: share.get_file_client("a").upload_file(content))
         self.assertEqual(self.read("a"), content)
         self.assertEqual(os.path.getsize(env.on_disk(self.share.share_name, "a")), len(content))
 
@@ -50,7 +50,7 @@ class Retries(OnShare):
         def read(share):
             self.assertEqual(share.get_file_client("a").download_file().readall(), content)
 
-        self.through([fault_proxy.REFUSE_503, fault_proxy.LOSE_RESPONSE, fault_proxy.REFUSE_500], is_read, read)
+        self.run_with_faults([fault_proxy.REFUSE_503, fault_proxy.LOSE_RESPONSE, fault_proxy.REFUSE_500], is_read, read)
 
     def test_a_truncated_body_is_an_error(self):
         """This client streams downloads, and raises an error for a truncated body instead of retrying."""
@@ -61,12 +61,12 @@ class Retries(OnShare):
                 with self.assertRaises((AzureError, RequestException)):
                     share.get_file_client("a").download_file(validate_content=checked).readall()
 
-            self.through([fault_proxy.CUT_RESPONSE], lambda request: request.command == "GET", read)
+            self.run_with_faults([fault_proxy.CUT_RESPONSE], lambda request: request.command == "GET", read)
 
     def test_retries_of_executed_requests(self):
         always = lambda request: True
-        self.through([fault_proxy.LOSE_RESPONSE], always, lambda share: share.get_file_client("f").create_file(10))
-        self.through([fault_proxy.LOSE_RESPONSE], always, lambda share: share.get_file_client("f").resize_file(20))
+        self.run_with_faults([fault_proxy.LOSE_RESPONSE], always, lambda share: share.get_file_client("f").create_file(10))
+        self.run_with_faults([fault_proxy.LOSE_RESPONSE], always, lambda share: share.get_file_client("f").resize_file(20))
         self.assertEqual(self.read("f"), bytes(20))
         self.assertEqual(self.names(), ["f"])
 
@@ -78,19 +78,19 @@ class Retries(OnShare):
             found = [entry.name for entry in share.list_directories_and_files(results_per_page=2)]
             self.assertEqual(found, [f"f{number}" for number in range(5)])
 
-        self.through([fault_proxy.CUT_RESPONSE, fault_proxy.REFUSE_500], lambda request: "comp=list" in request.path, lists)
+        self.run_with_faults([fault_proxy.CUT_RESPONSE, fault_proxy.REFUSE_500], lambda request: "comp=list" in request.path, lists)
 
 
-class Authentication(OnShare):
+class Authentication(ShareTestCase):
     def test_a_wrong_key_is_refused_without_retries(self):
         asked = []
         hook = lambda response: asked.append(response.http_response.status_code)
         # The client's own retries, which wait for 15 s and more.
         client = connect(key="bm90IHRoZSBrZXk=", retry_policy=ExponentialRetry())
         share = client.get_share_client(self.share.share_name)
-        self.refused(403, "AuthenticationFailed", share.get_share_properties, raw_response_hook=hook)
+        self.assert_refused(403, "AuthenticationFailed", share.get_share_properties, raw_response_hook=hook)
         file = share.get_file_client("a")
-        self.refused(403, "AuthenticationFailed", file.upload_file, b"abc", raw_response_hook=hook)
+        self.assert_refused(403, "AuthenticationFailed", file.upload_file, b"abc", raw_response_hook=hook)
         self.assertEqual(asked, [403, 403])
 
     def test_a_wrong_clock_is_refused(self):
@@ -100,11 +100,11 @@ class Authentication(OnShare):
                 if status == 200:
                     self.share.get_share_properties()
                 else:
-                    error = self.refused(403, "AuthenticationFailed", self.share.get_share_properties)
+                    error = self.assert_refused(403, "AuthenticationFailed", self.share.get_share_properties)
                     self.assertIn("clock", str(error))
 
 
-class OddNames(OnShare):
+class OddNames(ShareTestCase):
     def test_odd_names_round_trip(self):
         name_of_share = self.share.share_name
         for number, name in enumerate(env.ODD_NAMES):
@@ -147,7 +147,7 @@ class OddNames(OnShare):
         self.assertEqual(self.names("a/b c"), ["\u00fc"])
 
 
-class Many(OnShare):
+class ManyFiles(ShareTestCase):
     def test_ten_thousand_files_are_listed_once_each(self):
         names = [f"file {number:05}" for number in range(10_000)]
         os.mkdir(env.on_disk(self.share.share_name, "many"))
@@ -156,7 +156,7 @@ class Many(OnShare):
         self.assertEqual(self.names("many", results_per_page=1500), names)
 
 
-class Large(OnShare):
+class LargeFiles(ShareTestCase):
     def test_a_sparse_file_of_five_gigabytes(self):
         gib = 1 << 30
         size = 5 * gib

@@ -11,15 +11,15 @@ from unittest import mock
 import files_env as env
 import fault_proxy
 from azure.storage.common import retry
-from files_1x_common import OnShare, connect
+from files_1x_common import ShareTestCase, connect
 
 MIB = 1 << 20
 
 
-class Retries(OnShare):
+class Retries(ShareTestCase):
     """The proxy injects faults; after the client's retries the content is right and nothing was done twice."""
 
-    def through(self, plan, matches, work):
+    def run_with_faults(self, plan, matches, work):
         with fault_proxy.FaultProxy(plan, matches) as proxy:
             service = connect(proxy.endpoint, attempts=len(plan))
             work(service)
@@ -36,7 +36,7 @@ class Retries(OnShare):
             fault_proxy.REFUSE_503,
         ]
         is_range = lambda request: "comp=range" in request.path
-        self.through(
+        self.run_with_faults(
             plan, is_range, lambda service: service.create_file_from_bytes(self.share, None, "a", content)
         )
         self.assertEqual(self.read("a"), content)
@@ -52,18 +52,18 @@ class Retries(OnShare):
             service.MAX_SINGLE_GET_SIZE = service.MAX_CHUNK_GET_SIZE = MIB
             self.assertEqual(service.get_file_to_bytes(self.share, None, "a").content, content)
 
-        self.through(plan, is_read, read)
+        self.run_with_faults(plan, is_read, read)
 
     def test_retries_of_executed_requests(self):
         """A retry of a request that was executed succeeds: created once, deleted once."""
         name = env.new_name("lost-")
         always = lambda request: True
-        self.through([fault_proxy.LOSE_RESPONSE], always, lambda service: service.create_share(name))
-        self.through([fault_proxy.RESPOND_500], always, lambda service: service.create_directory(name, "d"))
-        self.through([fault_proxy.LOSE_RESPONSE], always, lambda service: service.create_file(name, "d", "f", 10))
+        self.run_with_faults([fault_proxy.LOSE_RESPONSE], always, lambda service: service.create_share(name))
+        self.run_with_faults([fault_proxy.RESPOND_500], always, lambda service: service.create_directory(name, "d"))
+        self.run_with_faults([fault_proxy.LOSE_RESPONSE], always, lambda service: service.create_file(name, "d", "f", 10))
         self.assertEqual([entry.name for entry in self.service.list_directories_and_files(name, "d")], ["f"])
-        self.through([fault_proxy.LOSE_RESPONSE], always, lambda service: service.resize_file(name, "d", "f", 20))
-        self.through([fault_proxy.LOSE_RESPONSE], always, lambda service: service.delete_share(name))
+        self.run_with_faults([fault_proxy.LOSE_RESPONSE], always, lambda service: service.resize_file(name, "d", "f", 20))
+        self.run_with_faults([fault_proxy.LOSE_RESPONSE], always, lambda service: service.delete_share(name))
         self.assertFalse(self.service.exists(name))
 
     def test_listing(self):
@@ -79,17 +79,17 @@ class Retries(OnShare):
                 marker = page.next_marker
             self.assertEqual(found, [f"f{number}" for number in range(5)])
 
-        self.through(plan, lambda request: "comp=list" in request.path, lists)
+        self.run_with_faults(plan, lambda request: "comp=list" in request.path, lists)
 
 
-class Authentication(OnShare):
+class Authentication(ShareTestCase):
     def test_a_wrong_key_is_refused_without_retries(self):
         client = connect(key="bm90IHRoZSBrZXk=")
         client.retry = retry.ExponentialRetry().retry  # the client's own, which waits for 15 s and more
         asked = []
         client.response_callback = lambda answer: asked.append(answer.status)
-        self.refused(403, "AuthenticationFailed", client.get_share_properties, self.share)
-        self.refused(403, "AuthenticationFailed", client.create_file_from_bytes, self.share, None, "a", b"abc")
+        self.assert_refused(403, "AuthenticationFailed", client.get_share_properties, self.share)
+        self.assert_refused(403, "AuthenticationFailed", client.create_file_from_bytes, self.share, None, "a", b"abc")
         self.assertEqual(asked, [403, 403])
 
     def test_a_wrong_clock_is_refused(self):
@@ -102,12 +102,12 @@ class Authentication(OnShare):
                 if status == 200:
                     service.get_share_properties(self.share)
                 else:
-                    error = self.refused(403, "AuthenticationFailed", service.get_share_properties, self.share)
+                    error = self.assert_refused(403, "AuthenticationFailed", service.get_share_properties, self.share)
                     self.assertIn("clock", str(error))
             self.assertEqual(answers, [status], minutes)
 
 
-class OddNames(OnShare):
+class OddNames(ShareTestCase):
     def test_odd_names_round_trip(self):
         service = self.service
         for number, name in enumerate(env.ODD_NAMES):
@@ -152,7 +152,7 @@ class OddNames(OnShare):
         self.assertEqual(self.names("a/b c"), ["d%2Fe"])
 
 
-class Many(OnShare):
+class ManyFiles(ShareTestCase):
     def test_ten_thousand_files_are_listed_once_each(self):
         names = [f"file {number:05}" for number in range(10_000)]
         os.mkdir(env.on_disk(self.share, "many"))
@@ -170,7 +170,7 @@ class Many(OnShare):
         self.assertEqual(found, names)
 
 
-class Large(OnShare):
+class LargeFiles(ShareTestCase):
     def test_a_sparse_file_of_five_gigabytes(self):
         gib, service = 1 << 30, self.service
         size = 5 * gib
