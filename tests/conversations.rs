@@ -101,7 +101,7 @@ fn every_command_is_spoken() {
         .collect();
     for command in COMMANDS {
         let ends: BTreeSet<bool> =
-            texts.iter().flat_map(|text| conversation::ends_of(text, &format!("batchai {command} "))).collect();
+            texts.iter().flat_map(|text| conversation::command_results(text, &format!("batchai {command} "))).collect();
         assert_eq!(ends, BTreeSet::from([false, true]), "{command}: with success and without");
     }
 }

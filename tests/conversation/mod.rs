@@ -19,60 +19,64 @@ use crate::harness::{Site, wait_for};
 
 /// Runs the session and compares its output with the text; or rewrites the text on request.
 pub fn check(path: &Path) {
-    let written = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let said = Conversation::begin().have(&written);
+    let expected = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let actual = Conversation::start().record(&expected);
     if std::env::var_os("CORRO_REWRITE").is_some() {
-        std::fs::write(path, said).expect("the text can be written");
+        std::fs::write(path, actual).expect("the text can be written");
         return;
     }
-    if said != written {
-        panic!("{} went differently:\n{}\nCORRO_REWRITE=1 writes it anew", path.display(), difference(&written, &said));
+    if actual != expected {
+        panic!(
+            "{} went differently:\n{}\nCORRO_REWRITE=1 writes it anew",
+            path.display(),
+            difference(&expected, &actual)
+        );
     }
 }
 
 /// For every command line with this prefix in a text, whether it succeeded.
-pub fn ends_of(text: &str, command: &str) -> Vec<bool> {
-    let mut ends = Vec::new();
-    let mut ours = false;
+pub fn command_results(text: &str, command: &str) -> Vec<bool> {
+    let mut results = Vec::new();
+    let mut is_wanted = false;
     for line in text.lines() {
         if let Some(line) = line.strip_prefix("$ ") {
-            ours = format!("{line} ").split_once(' ').is_some_and(|(_, words)| words.starts_with(command));
-            if ours {
-                ends.push(true);
+            is_wanted = format!("{line} ").split_once(' ').is_some_and(|(_, words)| words.starts_with(command));
+            if is_wanted {
+                results.push(true);
             }
-        } else if line.starts_with("= ") && ours {
-            *ends.last_mut().expect("a command line came before") = false;
+        } else if line.starts_with("= ") && is_wanted {
+            *results.last_mut().expect("a command line came before") = false;
         }
     }
-    ends
+    results
 }
 
 struct Conversation {
     site: Site,
     variables: Vec<(String, String)>,
-    kept: Vec<(String, String)>,
+    stored_outputs: Vec<(String, String)>,
 }
 
 impl Conversation {
-    fn begin() -> Self {
-        Self { site: Site::start(), variables: Vec::new(), kept: Vec::new() }
+    fn start() -> Self {
+        Self { site: Site::start(), variables: Vec::new(), stored_outputs: Vec::new() }
     }
 
     /// The text with the current output.
-    fn have(mut self, written: &str) -> String {
-        let mut said = String::new();
-        let mut lines = written.lines();
+    fn record(mut self, expected: &str) -> String {
+        let mut actual = String::new();
+        let mut lines = expected.lines();
         while let Some(line) = lines.next() {
             if line.starts_with("  ") || line.starts_with('!') || line.starts_with("= ") {
                 continue;
             }
-            said.push_str(&format!("{line}\n"));
+            actual.push_str(&format!("{line}\n"));
             if let Some(command) = line.strip_prefix("$ ") {
-                said.push_str(&self.run_command(command));
+                actual.push_str(&self.run_command(command));
             } else if let Some(name) = line.strip_prefix("@ ") {
                 let content: Vec<&str> = lines.by_ref().take_while(|line| *line != "@").collect();
                 self.site.write(name, format!("{}\n", content.join("\n")));
-                said.push_str(&format!("{}\n@\n", content.join("\n")));
+                actual.push_str(&format!("{}\n@\n", content.join("\n")));
             } else if let Some(rest) = line.strip_prefix("% env ") {
                 let (name, value) = rest.split_once('=').expect("NAME=VALUE");
                 self.variables.push((name.to_owned(), value.to_owned()));
@@ -80,7 +84,7 @@ impl Conversation {
                 let (name, command) = rest.split_once(" <- ").expect("NAME <- command line");
                 let output = self.command(command).output().expect("the command runs");
                 let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
-                self.kept.push((format!("{{{name}}}"), text));
+                self.stored_outputs.push((format!("{{{name}}}"), text));
             } else if let Some(rest) = line.strip_prefix("% until ") {
                 let (text, command) = rest.split_once(" <- ").expect("TEXT <- command line");
                 wait_for(line, || {
@@ -89,11 +93,11 @@ impl Conversation {
                 });
             }
         }
-        said
+        actual
     }
 
     fn command(&self, line: &str) -> Command {
-        let line = self.kept.iter().fold(line.to_owned(), |line, (name, text)| line.replace(name, text));
+        let line = self.stored_outputs.iter().fold(line.to_owned(), |line, (name, text)| line.replace(name, text));
         let mut words = words(&line).into_iter();
         let name = words.next().expect("a program");
         assert!(name == "corro" || name == "az", "only our own program takes part: {line}");
@@ -106,28 +110,28 @@ impl Conversation {
     fn run_command(&self, line: &str) -> String {
         let output = self.command(line).output().unwrap_or_else(|error| panic!("{line}: {error}"));
         let text = |bytes: &[u8]| normalize::normalize(&String::from_utf8_lossy(bytes), &self.site);
-        let mut said = marked(&text(&output.stdout), "  ") + &marked(&text(&output.stderr), "! ");
+        let mut actual = with_prefix(&text(&output.stdout), "  ") + &with_prefix(&text(&output.stderr), "! ");
         match output.status.code() {
             Some(0) => {}
-            Some(code) => said.push_str(&format!("= {code}\n")),
-            None => said.push_str("= killed\n"),
+            Some(code) => actual.push_str(&format!("= {code}\n")),
+            None => actual.push_str("= killed\n"),
         }
-        said
+        actual
     }
 }
 
 /// Every line with a prefix. An empty line is its prefix alone, and on standard output a visible dot.
-fn marked(text: &str, mark: &str) -> String {
-    let mut said = String::new();
+fn with_prefix(text: &str, prefix: &str) -> String {
+    let mut actual = String::new();
     for line in text.lines() {
-        let line = if line.is_empty() && mark.trim().is_empty() { "." } else { line };
-        said.push_str(format!("{mark}{line}").trim_end());
-        said.push('\n');
+        let line = if line.is_empty() && prefix.trim().is_empty() { "." } else { line };
+        actual.push_str(format!("{prefix}{line}").trim_end());
+        actual.push('\n');
     }
     if !text.is_empty() && !text.ends_with('\n') {
-        said.push_str(&format!("{mark}(no new line at the end)\n"));
+        actual.push_str(&format!("{prefix}(no new line at the end)\n"));
     }
-    said
+    actual
 }
 
 /// Splits a command line; single and double quotes keep blanks, and there is no other syntax.
@@ -152,16 +156,16 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// The first difference between two texts, with its context.
-fn difference(written: &str, said: &str) -> String {
-    let (written, said): (Vec<&str>, Vec<&str>) = (written.lines().collect(), said.lines().collect());
-    let at = written.iter().zip(&said).take_while(|(a, b)| a == b).count();
-    let command = said[..at.min(said.len())].iter().rposition(|line| line.starts_with("$ ")).unwrap_or(0);
-    let part = |lines: &[&str], mark: &str| {
+fn difference(expected: &str, actual: &str) -> String {
+    let (expected, actual): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), actual.lines().collect());
+    let at = expected.iter().zip(&actual).take_while(|(a, b)| a == b).count();
+    let command = actual[..at.min(actual.len())].iter().rposition(|line| line.starts_with("$ ")).unwrap_or(0);
+    let lines_from_difference = |lines: &[&str], prefix: &str| {
         let end = (at + 12).min(lines.len());
-        lines[at.min(end)..end].iter().map(|line| format!("{mark} {line}\n")).collect::<String>()
+        lines[at.min(end)..end].iter().map(|line| format!("{prefix} {line}\n")).collect::<String>()
     };
-    let before: String = said[command..at].iter().map(|line| format!("  {line}\n")).collect();
-    format!("line {}\n{before}{}{}", at + 1, part(&written, "-"), part(&said, "+"))
+    let before: String = actual[command..at].iter().map(|line| format!("  {line}\n")).collect();
+    format!("line {}\n{before}{}{}", at + 1, lines_from_difference(&expected, "-"), lines_from_difference(&actual, "+"))
 }
 
 #[test]
