@@ -78,10 +78,19 @@ pub fn run(args: &InitArgs) -> Result<(), CliError> {
     let cannot_write =
         |path: &Path, error: io::Error| CliError::new(format!("cannot write {}", path.display())).cause(error);
     std::fs::create_dir_all(&args.dir).map_err(|error| cannot_write(&args.dir, error))?;
+    let mut created: Vec<PathBuf> = Vec::new();
     for (name, text) in &files {
         let path = args.dir.join(name);
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
-        file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| cannot_write(&path, error))?;
+        let written = file.and_then(|mut file| {
+            created.push(path.clone());
+            file.write_all(text.as_bytes())
+        });
+        if let Err(error) = written {
+            // A second run must not find half of the first.
+            created.iter().for_each(|path| drop(std::fs::remove_file(path)));
+            return Err(cannot_write(&path, error));
+        }
     }
     let [job_file, script] = [JOB_FILE, SCRIPT].map(|name| {
         let path = args.dir.join(name);
