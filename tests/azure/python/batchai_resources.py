@@ -228,7 +228,7 @@ class Clusters(BatchAiTestCase):
             auto_scale=m.AutoScaleSettings(minimum_node_count=1, maximum_node_count=2),
         )
         check_refused("properties.scaleSettings", scale_settings=both)
-        nobody = m.UserAccountSettings(admin_user_name="me")
-        check_refused("properties.userAccountSettings", user_account_settings=nobody)
+        without_login = m.UserAccountSettings(admin_user_name="me")
+        check_refused("properties.userAccountSettings", user_account_settings=without_login)
         self.assert_refused(404, "ClusterNotFound", client.update, GROUP, WORKSPACE, "absent", scale_settings=None)
 

@@ -197,10 +197,10 @@ class Directories(ShareTestCase):
         self.assertEqual([entry.is_directory for entry in entries], [True] * 3 + [False] * 6)
         self.assertEqual([entry.size for entry in entries[3:]], list(range(6)))
         self.assertEqual(self.names(name_starts_with="dir"), [f"dir-{number}" for number in range(3)])
-        told = self.share.list_directories_and_files(
+        returned = self.share.list_directories_and_files(
             include=["Timestamps", "ETag", "Attributes", "PermissionKey"], include_extended_info=True
         )
-        for entry in told:
+        for entry in returned:
             self.assertTrue(entry.etag and entry.last_modified and entry.creation_time and entry.file_id, entry)
             self.assertTrue(entry.file_attributes and entry.permission_key, entry)
 
@@ -249,8 +249,8 @@ class Files(ShareTestCase):
         file = self.share.get_file_client("a")
         file.upload_file(b"abc", content_settings=ContentSettings(**self.SETTINGS), metadata={"b": "y z"})
         found = file.get_file_properties()
-        told = {name: value for name, value in found.content_settings.items() if name in self.SETTINGS}
-        self.assertEqual((told, found.metadata), (self.SETTINGS, {"b": "y z"}))
+        returned = {name: value for name, value in found.content_settings.items() if name in self.SETTINGS}
+        self.assertEqual((returned, found.metadata), (self.SETTINGS, {"b": "y z"}))
         file.set_http_headers(ContentSettings(content_type="text/x-python"))
         settings = file.get_file_properties().content_settings
         self.assertEqual((settings.content_type, settings.content_language), ("text/x-python", None))

@@ -88,8 +88,8 @@ class FileSas(SasTestCase):
             cache_control="no-store", content_disposition="inline", content_language="fr", content_type="text/x-chosen"
         )
         found = self.at(sas).download_file().properties.content_settings
-        told = found.cache_control, found.content_disposition, found.content_language, found.content_type
-        self.assertEqual(told, ("no-store", "inline", "fr", "text/x-chosen"))
+        returned = found.cache_control, found.content_disposition, found.content_language, found.content_type
+        self.assertEqual(returned, ("no-store", "inline", "fr", "text/x-chosen"))
 
     def test_a_forged_sas_is_refused(self):
         self.assert_rejected(self.file_sas().replace("sp=r", "sp=rwd"))

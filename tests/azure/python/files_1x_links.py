@@ -84,8 +84,8 @@ class FileSas(SasTestCase):
             content_type="text/x-chosen",
         )
         found = linked.get_file_to_bytes(self.share, "d e", "a b").properties.content_settings
-        told = found.cache_control, found.content_disposition, found.content_language, found.content_type
-        self.assertEqual(told, ("no-store", "inline", "fr", "text/x-chosen"))
+        returned = found.cache_control, found.content_disposition, found.content_language, found.content_type
+        self.assertEqual(returned, ("no-store", "inline", "fr", "text/x-chosen"))
 
     def test_a_forged_sas_is_refused(self):
         sas = self.service.generate_file_shared_access_signature(self.share, "d e", "a b", "r", in_minutes(5))

@@ -27,7 +27,7 @@ pub struct StartupWatch {
 struct Shared {
     rank: usize,
     session: Mutex<Session>,
-    /// Held while messages are read and recorded, so that whoever has it next finds recorded all that had arrived.
+    /// Held while messages are read and recorded, so that the next holder finds recorded all that had arrived.
     reading: Mutex<()>,
     peer_table: Arc<PeerTable>,
     /// Set when this rank is connected or has given up.

@@ -1,4 +1,4 @@
-//! TLS handshake of an accepted connection. A client that speaks plain HTTP is told to use TLS.
+//! TLS handshake of an accepted connection. A client that speaks plain HTTP gets an error that names TLS.
 
 use std::time::Duration;
 

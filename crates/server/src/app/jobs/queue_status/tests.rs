@@ -125,8 +125,8 @@ fn a_job_beyond_its_usual_run_time_is_noted_and_its_limit_used() {
     );
     let a = waits.remove(&key).expect("the job waits").waiting;
     assert_eq!((a.estimated_start, a.estimate_basis), (Some(at(7 * 24 * 3600)), Some(EstimateBasis::Limits)));
-    let told = &a.unblocked_by[0];
-    assert!(told.ends_with("(it has run longer than jobs of its experiment usually do: 40 s)"), "{told}");
+    let explanation = &a.unblocked_by[0];
+    assert!(explanation.ends_with("(it has run longer than jobs of its experiment usually do: 40 s)"), "{explanation}");
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn the_estimate_uses_the_progress_of_the_running_job() {
     let start = a.estimated_start.expect("an estimate");
     assert!(at(3600) < start && start <= at(3660), "{start}");
     assert_eq!(a.estimate_basis, Some(EstimateBasis::History));
-    let told = &a.unblocked_by[0];
-    assert!(told.contains(" (by its epochs at about "), "{told}");
+    let explanation = &a.unblocked_by[0];
+    assert!(explanation.contains(" (by its epochs at about "), "{explanation}");
 }
 
 #[test]
