@@ -7,8 +7,9 @@ use clap::builder::Resettable;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    account, ad, admin, agent, batchai, cloud, completion, dashboard, docs, doctor, events, files, group, host, init,
-    job, login, mount, node, reference, run, schema, server, storage, top, train, tutorial, unmount, up, usage,
+    account, ad, admin, agent, batchai, cloud, completion, configure, dashboard, docs, doctor, events, files, group,
+    host, init, job, login, mount, node, reference, run, schema, server, storage, top, train, tutorial, unmount, up,
+    usage,
 };
 use crate::program_name::program_name;
 
@@ -39,6 +40,8 @@ pub enum TopCommand {
     Account(account::AccountArgs),
     /// Configure the Azure CLI (az) to use this server
     Cloud(cloud::CloudArgs),
+    /// Set or list the default group, workspace and other names that commands use
+    Configure(configure::ConfigureArgs),
     /// Start a server that runs its nodes on this machine
     Up(up::UpArgs),
     /// Start a server whose nodes are joined machines, Slurm allocations or Kubernetes pods
@@ -92,7 +95,10 @@ pub enum TopCommand {
 }
 
 const SECTIONS: [(&str, &[&str]); 2] = [
-    ("Azure-compatible commands", &["group", "batchai", "storage", "ad", "login", "logout", "account", "cloud"]),
+    (
+        "Azure-compatible commands",
+        &["group", "batchai", "storage", "ad", "login", "logout", "account", "cloud", "configure"],
+    ),
     (
         "Corro commands",
         &[

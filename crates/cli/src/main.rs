@@ -6,7 +6,10 @@
 mod args;
 mod commands;
 mod config_file;
+#[allow(dead_code)] // The options of submissions have no reader yet.
+mod defaults;
 mod error;
+mod ini_edit;
 mod job_notes;
 mod node_ssh;
 mod output;
@@ -108,6 +111,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, CliError> {
         TopCommand::Account(args) => commands::account::run(args).await.map(done),
         TopCommand::Dashboard(args) => commands::dashboard::run(args).await.map(done),
         TopCommand::Cloud(args) => commands::cloud::run(args).await.map(done),
+        TopCommand::Configure(args) => commands::configure::run(args).map(done),
         TopCommand::Up(args) => commands::up::run(args).await.map(done),
         TopCommand::Server(args) => commands::server::run(*args).await.map(done),
         TopCommand::Files(args) => commands::files::run(args).await.map(done),

@@ -19,7 +19,7 @@ use crate::error::CliError;
 use crate::output::{self, Format, Query, Shape, TableKind};
 use crate::stdio::{filtered_stdout, note};
 
-pub use settings::{Ini, az_config_dir, setting};
+pub use settings::{Ini, az_config_dir, az_config_file, file_setting, setting, variable_name};
 
 /// Arguments of all commands of the Azure-compatible groups.
 #[derive(Args, Clone, Debug, Default)]

@@ -10,6 +10,7 @@ pub mod agent;
 pub mod batchai;
 pub mod cloud;
 pub mod completion;
+pub mod configure;
 pub mod dashboard;
 pub mod docs;
 pub mod doctor;

@@ -11,17 +11,22 @@ use crate::stdio::note;
 
 /// The value of an option, if it is set and not empty.
 pub fn setting(section: &str, option: &str) -> Option<String> {
-    static FILE: OnceLock<Ini> = OnceLock::new();
-    let from_file = || FILE.get_or_init(read_file).get(section, option);
-    env(&variable_name(section, option)).or_else(from_file)
+    env(&variable_name(section, option)).or_else(|| file_setting(section, option))
 }
 
-fn variable_name(section: &str, option: &str) -> String {
+/// The value of an option in the configuration file of `az`, whatever the environment says.
+pub fn file_setting(section: &str, option: &str) -> Option<String> {
+    static FILE: OnceLock<Ini> = OnceLock::new();
+    FILE.get_or_init(read_file).get(section, option)
+}
+
+/// The environment variable of an option.
+pub fn variable_name(section: &str, option: &str) -> String {
     format!("AZURE_{section}_{option}").to_uppercase()
 }
 
 fn read_file() -> Ini {
-    let Some(path) = file_path() else { return Ini::default() };
+    let Some(path) = az_config_file() else { return Ini::default() };
     match fs::read(&path) {
         Ok(text) => {
             let ini = Ini::parse(&String::from_utf8_lossy(&text));
@@ -39,7 +44,8 @@ fn read_file() -> Ini {
     }
 }
 
-fn file_path() -> Option<PathBuf> {
+/// The configuration file of `az`.
+pub fn az_config_file() -> Option<PathBuf> {
     Some(az_config_dir()?.join("config"))
 }
 

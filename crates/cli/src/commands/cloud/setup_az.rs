@@ -7,7 +7,6 @@ mod ca_bundle;
 mod cloud_config;
 mod file_backup;
 mod hosts_file;
-mod ini_edit;
 mod script;
 
 use std::io::{self, Write};

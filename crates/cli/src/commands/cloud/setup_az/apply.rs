@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use super::cloud_config::CloudConfig;
 use super::file_backup::{BackupRecord, FileBackup, ManagedPart};
 use super::script::Shell;
-use super::{az_logins, ca_bundle, hosts_file, ini_edit};
+use super::{az_logins, ca_bundle, hosts_file};
 use crate::error::CliError;
+use crate::ini_edit;
 use crate::session::{Ini, az_config_dir};
 use crate::text_file::{read_optional, remove_if_exists, replace, write_error};
 

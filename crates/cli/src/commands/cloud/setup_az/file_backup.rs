@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{az_logins, hosts_file, ini_edit};
+use super::{az_logins, hosts_file};
 use crate::error::CliError;
+use crate::ini_edit;
 use crate::session::Ini;
 use crate::text_file::{read_optional, remove_if_exists, replace, write_error};
 
