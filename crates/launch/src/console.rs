@@ -9,7 +9,8 @@ use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::lines::{LineAssembler, Mode, Sink, ends_line};
+use crate::line_prefix::LinePrefixer;
+use crate::lines::{LineAssembler, Mode, Sink};
 
 /// Capacity of the queue of blocks. When it is full, the ranks wait.
 const QUEUE_CAPACITY: usize = 32;
@@ -115,7 +116,7 @@ fn write_stream(
 ) -> io::Result<()> {
     let mut channels: Vec<_> = channels
         .into_iter()
-        .map(|channel| (LineAssembler::new(mode), Prefixer::new(channel.prefix), channel.copy))
+        .map(|channel| (LineAssembler::new(mode), LinePrefixer::new(channel.prefix), channel.copy))
         .collect();
     let mut prefixed = Vec::new();
     while let Some(Block { rank, bytes }) = queue.blocking_recv() {
@@ -139,56 +140,11 @@ fn write_stream(
     Ok(())
 }
 
-/// Puts a prefix before every line of one rank.
-struct Prefixer {
-    prefix: String,
-    last: u8,
-}
-
-impl Prefixer {
-    fn new(prefix: String) -> Prefixer {
-        Prefixer { prefix, last: b'\n' }
-    }
-
-    fn apply(&mut self, block: &[u8], out: &mut Vec<u8>) {
-        if self.prefix.is_empty() {
-            return out.extend_from_slice(block);
-        }
-        for piece in block.split_inclusive(|byte| ends_line(*byte)) {
-            // The second half of "\r\n" is not a line of its own.
-            let starts_line = ends_line(self.last) && !(self.last == b'\r' && piece == b"\n");
-            if starts_line {
-                out.extend_from_slice(self.prefix.as_bytes());
-            }
-            out.extend_from_slice(piece);
-            self.last = piece[piece.len() - 1];
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-
-    fn check(blocks: &[&str], expected: &str) {
-        let mut prefixer = Prefixer::new("[0]:".into());
-        let mut out = Vec::new();
-        for block in blocks {
-            prefixer.apply(block.as_bytes(), &mut out);
-        }
-        assert_eq!(String::from_utf8_lossy(&out), expected, "{blocks:?}");
-    }
-
-    #[test]
-    fn every_line_gets_one_prefix() {
-        check(&["a\nb\n"], "[0]:a\n[0]:b\n");
-        check(&["\n\n"], "[0]:\n[0]:\n");
-        check(&["a\r\nb\r", "\n", "c\n"], "[0]:a\r\n[0]:b\r\n[0]:c\n");
-        check(&["10%\r20%\r"], "[0]:10%\r[0]:20%\r");
-        check(&["long", "er\nx\n"], "[0]:longer\n[0]:x\n");
-    }
 
     /// A disk with a limited capacity.
     #[derive(Clone)]

@@ -4,7 +4,7 @@
 //! Reading order: `rank_assignment` and `environment` (rank numbers and variables), `rendezvous` (server where ranks find each
 //! other), `guard` with `fork_server` and `supervisor_deadline` (the parent of every process), `process`, `stopper` and `exit` (start, stop, wait),
 //! `kill_tagged` (cleanup after a guard was killed) with `mount_visibility`, `confinement` and `namespaces` (isolation), `output_reader`, `redact`,
-//! `lines` and `tail` (output), `gang` and `console` (a whole gang on one machine), `compat` (layers for old scripts).
+//! `lines`, `line_prefix` and `tail` (output), `gang` and `console` (a whole gang on one machine), `compat` (layers for old scripts).
 
 pub mod compat;
 pub mod confinement;
@@ -16,6 +16,7 @@ mod fork_server;
 pub mod gang;
 pub mod guard;
 pub mod kill_tagged;
+pub mod line_prefix;
 pub mod lines;
 pub mod mount_visibility;
 pub mod namespaces;

@@ -51,6 +51,16 @@ impl VolumeDir {
         self.open_dir(path)
     }
 
+    /// Opens a regular file for reading. Links that stay inside are followed.
+    pub fn read_file(&self, path: &SharePath) -> io::Result<File> {
+        let file =
+            beneath::open(&self.root, path, OFlags::RDONLY, Mode::empty()).map_err(|errno| explain(errno, path))?;
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(refused("it is not a regular file")),
+        }
+    }
+
     /// Opens a regular file for appending. Creates the file, but not its directory.
     pub fn append_file(&self, path: &SharePath) -> io::Result<File> {
         self.open_regular(path, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE, 0o666)
@@ -217,6 +227,11 @@ mod tests {
         ] {
             let error = volume.append_file(&path(name)).expect_err(name);
             assert!(error.to_string().contains(why), "{name}: {error}");
+        }
+        for (name, can_be_read) in
+            [("plain", true), ("inner", true), ("link", false), ("directory", false), ("pipe", false)]
+        {
+            assert_eq!(volume.read_file(&path(name)).is_ok(), can_be_read, "{name}");
         }
         assert_eq!(fs::read_to_string(outside.path().join("key")).expect("it stays"), "secret");
     }

@@ -66,6 +66,14 @@ impl MountView {
         MountView { read_only, ..self }
     }
 
+    /// The view with `parent` hidden except for `directory` in it.
+    pub fn showing(&self, parent: PathBuf, directory: PathBuf, is_read_only: bool) -> MountView {
+        let hidden = self.hidden.iter().cloned().chain([parent]);
+        let mut read_only = self.read_only.clone();
+        read_only.extend(is_read_only.then(|| directory.clone()));
+        MountView::new(hidden, self.visible.iter().cloned().chain([directory])).with_read_only(read_only)
+    }
+
     /// Directories to create in the tmpfs that hides `visible`, parents first.
     fn missing_parents(&self, visible: &Path) -> Vec<PathBuf> {
         let Some(root) = self.hidden.iter().find(|root| visible.starts_with(root)) else { return Vec::new() };
