@@ -9,6 +9,7 @@ pub const JOB_ERRORS: &[(&str, &str)] = &[
     ("BFSMountError", "blob-container-missing"),
     ("CompatibilityFailed", "compat-unknown"),
     ("ContainerNotRemoved", "container-not-removed"),
+    ("DependencyFailed", "dependency-failed"),
     ("FailedStartingContainer", "container-start-failed"),
     ("FileServerMountError", "file-server-missing"),
     ("IsolationFailed", "isolation-failed"),
@@ -23,8 +24,11 @@ pub const JOB_ERRORS: &[(&str, &str)] = &[
     ("NodeStorageFailed", "node-storage-failed"),
     ("ProcessStartFailed", "process-not-started"),
     ("ProcessesNotKilled", "processes-not-killed"),
+    ("PythonEnvironmentFailed", "python-environment-failed"),
     ("SetupTaskFailed", "setup-task-failed"),
+    ("StoppedEarly", "stopped-early"),
     ("UnmanagedMountError", "mount-command-failed"),
+    ("WorkingDirectoryFailed", "working-directory-missing"),
 ];
 
 /// Codes of the service's answers, and their keys.
@@ -38,13 +42,6 @@ pub const API_ERRORS: &[(&str, &str)] = &[
     ("ParentNotFound", "parent-directory-missing"),
     ("TooManyRequests", "too-many-requests"),
 ];
-
-pub const PYTHON_MODULE_MISSING: &str = "python-module-missing";
-pub const PYTHON_NOT_FOUND: &str = "python-not-found";
-pub const PYTHON_VENV_MISSING: &str = "python-venv-missing";
-pub const PIP_WITHOUT_NETWORK: &str = "pip-without-network";
-/// Keys of failures that are recognised by the last output of a process.
-pub const OUTPUT_HINTS: &[&str] = &[PYTHON_MODULE_MISSING, PYTHON_NOT_FOUND, PYTHON_VENV_MISSING, PIP_WITHOUT_NETWORK];
 
 /// Key of the code in one of the tables.
 pub fn find(table: &[(&str, &'static str)], code: &str) -> Option<&'static str> {

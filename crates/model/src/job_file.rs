@@ -132,8 +132,8 @@ pub fn list_for_object(path: &str, given: &Value, read: &Value) -> Option<String
     }
 }
 
-/// Collects the fields of `given` that the parsed value `read` does not have. A field without a value (null or empty)
-/// counts as absent.
+/// Collects the fields of `given` that the parsed value `read` does not have. A field without a value (null, empty, false or
+/// 0) counts as absent: such values of optional fields are not written again.
 pub fn unknown_fields(path: &str, given: &Value, read: &Value, found: &mut Vec<String>) {
     match (given, read) {
         (Value::Array(given), Value::Array(read)) => {
@@ -161,7 +161,8 @@ fn has_value(value: &Value) -> bool {
         Value::String(text) => !text.is_empty(),
         Value::Array(items) => !items.is_empty(),
         Value::Object(fields) => fields.values().any(has_value),
-        Value::Bool(_) | Value::Number(_) => true,
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
     }
 }
 

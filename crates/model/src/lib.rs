@@ -30,6 +30,7 @@ pub mod ops;
 pub mod password;
 pub mod preemption;
 pub mod rbac;
+pub mod retry;
 pub mod root_cause;
 pub mod secret;
 pub mod spelling;

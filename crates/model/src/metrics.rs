@@ -123,6 +123,19 @@ impl JobMetrics {
     }
 }
 
+/// A value of a metric with four significant digits, for people.
+pub fn format_value(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let magnitude = value.abs().log10().floor();
+    if !(-4.0..6.0).contains(&magnitude) {
+        return format!("{value:.3e}");
+    }
+    let text = format!("{value:.*}", (3.0 - magnitude).max(0.0) as usize);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
 /// A quoted CSV field. A leading formula character is escaped, since the text comes from a job's output.
 fn quoted(text: &str) -> String {
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
@@ -143,6 +156,20 @@ mod tests {
         let (unit, axis, source) = (None, Axis::Step, Source::Log);
         let series = vec![Series { name: "=a,b".into(), rank: Some(0), unit, axis, source, points, count: 2 }];
         JobMetrics { series, next: "1-2".into(), whole: true, more: false, ended: false }
+    }
+
+    #[test]
+    fn values_have_four_digits() {
+        let check = |value: f64, expected: &str| assert_eq!(format_value(value), expected);
+        check(0.0, "0");
+        check(0.5, "0.5");
+        check(0.123456, "0.1235");
+        check(12.0, "12");
+        check(98.765432, "98.77");
+        check(123456.7, "123457");
+        check(-0.00012341, "-0.0001234");
+        check(1.5e-7, "1.500e-7");
+        check(f64::NAN, "NaN");
     }
 
     #[test]

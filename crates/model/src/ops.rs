@@ -238,23 +238,37 @@ operations! {
     /// Corro extension: all jobs that the caller may read, newest first. Query: `state`, `cluster` (an id), `text`,
     /// `marker`, `maxresults`.
     JobsListAll "Corro_Jobs_List" Get sub!("/providers/Corro/jobs"), BATCHAI_VERSION, NoBody => JobSummaries;
+    /// Corro extension: all experiments that the caller may read, with the states of their jobs.
+    ExperimentsListAll "Corro_Experiments_List" Get sub!("/providers/Corro/experiments"), BATCHAI_VERSION, NoBody => Page<ExperimentSummary>;
+    /// Corro extension: version and start of the server.
+    ServerGet "Corro_Server_Get" Get sub!("/providers/Corro/server"), BATCHAI_VERSION, NoBody => ServerStatus;
+    /// Corro extension: the principal that the request's token belongs to.
+    CallerGet "Corro_Caller_Get" Get sub!("/providers/Corro/caller"), BATCHAI_VERSION, NoBody => CallerIdentity;
     /// Corro extension: resources with `text` in their name that the caller may read, best match first. Query: `text`,
     /// `maxresults`.
     Search "Corro_Search" Get sub!("/providers/Corro/search"), BATCHAI_VERSION, NoBody => Page<SearchResult>;
     /// Corro extension: the shares of all accounts that the caller may read.
     SharesListAll "Corro_Shares_List" Get sub!("/providers/Corro/shares"), BATCHAI_VERSION, NoBody => Page<ShareSummary>;
+    /// Corro extension: creates a share, for clients that hold no account key.
+    SharesCreate "Corro_Shares_Create" Put sto!("/{account}/shares/{share}"), STORAGE_VERSION, NoBody => ShareSummary;
     /// Corro extension: SAS query string for a share. Requires the permission to list the account's keys.
     SharesLink "Corro_Shares_Link" Post sto!("/{account}/shares/{share}/link"), STORAGE_VERSION, NoBody => ShareLink;
     /// Corro extension: node counts of a cluster over time. Query: `hours`.
     ClustersHistory "Corro_Clusters_History" Get ws!("/clusters/{cluster}/history"), BATCHAI_VERSION, NoBody => ClusterHistory;
     /// Corro extension: preempts a node of a low-priority cluster.
     NodesPreempt "Corro_Nodes_Preempt" Post ws!("/clusters/{cluster}/nodes/{node}/preempt"), BATCHAI_VERSION, PreemptParameters => NodeSummary;
+    /// Corro extension: CPU and memory of a node's tasks over time, as far as the server has recorded them.
+    NodesResources "Corro_Nodes_Resources" Get ws!("/clusters/{cluster}/nodes/{node}/resources"), BATCHAI_VERSION, NoBody => NodeResources;
+    /// Corro extension: CPU and memory of a job's last attempt over time, by node.
+    JobsResources "Corro_Jobs_Resources" Get ws!("/experiments/{experiment}/jobs/{job}/resources"), BATCHAI_VERSION, NoBody => JobResources;
     /// Corro extension: current resource usage of a job's processes, queried from the agents of its nodes.
     JobsProcesses "Corro_Jobs_Processes" Get ws!("/experiments/{experiment}/jobs/{job}/processes"), BATCHAI_VERSION, NoBody => JobProcesses;
     /// Corro extension: starts a timeline recording on all ranks of a running job.
     JobsRecordTimeline "Corro_Jobs_RecordTimeline" Post ws!("/experiments/{experiment}/jobs/{job}/timeline"), BATCHAI_VERSION, TimelineParameters => JobTimeline;
     /// Corro extension: the last recorded timeline, as a Chrome trace.
     JobsTimeline "Corro_Jobs_Timeline" Get ws!("/experiments/{experiment}/jobs/{job}/timeline"), BATCHAI_VERSION, NoBody => JobTimeline;
+    /// Corro extension: changes the note, tags or pin of a job.
+    JobsAnnotate "Corro_Jobs_Annotate" Patch ws!("/experiments/{experiment}/jobs/{job}/annotations"), BATCHAI_VERSION, AnnotationChanges => JobAnnotations;
     /// Corro extension: explains the state of a job in plain words, with its events.
     JobsWhy "Corro_Jobs_Why" Get ws!("/experiments/{experiment}/jobs/{job}/why"), BATCHAI_VERSION, NoBody => Explanation;
 

@@ -182,12 +182,13 @@ pub fn right_of(id: &str, method: Method) -> Right {
         }
         "Providers_Register" => Right::List,
         "Corro_Nodes_List" | "Corro_Clusters_List" | "Corro_Jobs_List" | "Corro_Usage" => Right::List,
-        "Corro_Search" | "Corro_Shares_List" => Right::List,
-        "Corro_Shares_Link" => Right::Write,
-        "Corro_Clusters_History" => Right::Read,
+        "Corro_Search" | "Corro_Shares_List" | "Corro_Experiments_List" => Right::List,
+        "Corro_Caller_Get" | "Corro_Server_Get" => Right::Anyone,
+        "Corro_Shares_Link" | "Corro_Shares_Create" => Right::Write,
+        "Corro_Clusters_History" | "Corro_Nodes_Resources" | "Corro_Jobs_Resources" => Right::Read,
         "Corro_Nodes_Preempt" => Right::Write,
         "Corro_Jobs_Processes" | "Corro_Jobs_Why" | "Corro_Jobs_Metrics" | "Corro_Jobs_Timeline" => Right::Read,
-        "Corro_Jobs_RecordTimeline" => Right::Write,
+        "Corro_Jobs_RecordTimeline" | "Corro_Jobs_Annotate" => Right::Write,
         // Hosts belong to the whole subscription.
         "Corro_Hosts_List" | "Corro_Hosts_Get" => Right::Read,
         _ if id.starts_with("Corro_Host") => Right::Admin,

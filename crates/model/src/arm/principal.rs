@@ -55,6 +55,14 @@ pub struct Principal {
     pub role_assignments: Vec<RoleAssignment>,
 }
 
+/// Principal on whose behalf a request runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallerIdentity {
+    pub app_id: String,
+    pub display_name: String,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleAssignment {

@@ -83,6 +83,11 @@ impl BatchAiError {
         self.details.push(NameValuePair { name: name.to_owned(), value: value.into() });
         self
     }
+
+    /// The value of a detail.
+    pub fn detail(&self, name: &str) -> Option<&str> {
+        self.details.iter().find(|detail| detail.name == name).map(|detail| detail.value.as_str())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

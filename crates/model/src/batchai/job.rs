@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BatchAiError, Caffe2Settings, CaffeSettings, CntkSettings, CustomMpiSettings, CustomToolkitSettings,
-    EnvironmentVariable, EvictionNotice, KeyVaultSecretReference, LostAttempt, MountVolumes, Provisioning,
-    PyTorchSettings, QueueWait, ResourceId, ScriptSettings, SecretVariable, TensorFlowSettings, ToolType,
+    EnvironmentVariable, EvictionNotice, JobAnnotations, KeyVaultSecretReference, LostAttempt, MountVolumes,
+    Provisioning, PyTorchSettings, QueueWait, ResourceId, ScriptSettings, SecretVariable, SweepTrial,
+    TensorFlowSettings, ToolType,
 };
 use crate::time::Span;
 use crate::{Secret, Timestamp};
@@ -63,6 +64,21 @@ pub struct JobSpec {
     pub secrets: Vec<SecretVariable>,
     #[serde(default)]
     pub constraints: JobConstraints,
+    /// Directory in which the processes start, with variables of the job's directories; the job's own directory by default. A Corro extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// Whether each line of output begins with the rank that wrote it: `[3] `. A Corro extension.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prefix_output_with_rank: bool,
+    /// Python packages that each node installs for the job, once for each content. A Corro extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_environment: Option<PythonEnvironment>,
+    /// Jobs that must succeed before this one starts: `JOB` of the same experiment or `EXPERIMENT/JOB` of the same workspace. A Corro extension.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+    /// The job's part in a sweep. A Corro extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Box<SweepTrial>>,
 }
 
 impl JobSpec {
@@ -184,6 +200,18 @@ pub struct JobPreparation {
     pub command_line: String,
 }
 
+/// The file from which nodes make a job's Python environment; exactly one is given. Paths have variables of the job's directories.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PythonEnvironment {
+    /// Requirements as `pip install -r` reads them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requirements_file: Option<String>,
+    /// Environment file as `conda env create -f` reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conda_file: Option<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputDirectory {
     pub id: String,
@@ -204,11 +232,18 @@ pub struct OutputDirectory {
 pub struct JobConstraints {
     #[serde(default = "seven_days")]
     pub max_wall_clock_time: Span,
+    /// How often a job is run again after a process failed. A Corro extension.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub max_retry_count: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 impl Default for JobConstraints {
     fn default() -> Self {
-        Self { max_wall_clock_time: seven_days() }
+        Self { max_wall_clock_time: seven_days(), max_retry_count: 0 }
     }
 }
 
@@ -265,6 +300,9 @@ pub struct JobStatus {
     /// Earlier attempts that lost or released their nodes. A Corro extension.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_attempts: Vec<LostAttempt>,
+    /// Note, tags and pin. A Corro extension.
+    #[serde(default, skip_serializing_if = "JobAnnotations::is_empty")]
+    pub annotations: JobAnnotations,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,10 @@
 //! Bodies of the Batch AI routes, api-version 2018-05-01: one file per resource. A `Spec` is the user's request, a
 //! `Status` the observed state; a response flattens both into `properties`. Absent values are omitted, never `null`.
 
+mod annotations;
 pub mod cluster;
 pub mod common;
+mod dependency;
 pub mod engines;
 pub mod experiment;
 pub mod file;
@@ -12,6 +14,7 @@ pub mod login;
 pub mod nodes;
 pub mod overview;
 pub mod provider;
+pub mod sweep;
 pub mod timelines;
 pub mod toolkit;
 pub mod usage;
@@ -20,8 +23,10 @@ pub mod waiting;
 mod wire;
 pub mod workspace;
 
+pub use annotations::*;
 pub use cluster::*;
 pub use common::*;
+pub use dependency::JobReference;
 pub use engines::{Collective, EngineStats, EngineTotals, StalledCollective};
 pub use experiment::*;
 pub use file::*;
@@ -31,6 +36,7 @@ pub use login::*;
 pub use nodes::*;
 pub use overview::*;
 pub use provider::*;
+pub use sweep::*;
 pub use timelines::*;
 pub use toolkit::*;
 pub use usage::*;

@@ -39,6 +39,33 @@ impl PreemptParameters {
     pub const MAX_GRACE_SECONDS: f64 = 3600.0;
 }
 
+/// Resource use of a node's tasks over time. Times without a task have no points.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeResources {
+    pub node_id: NodeId,
+    /// Oldest first; averages of longer times after half an hour.
+    pub points: Vec<ResourcePoint>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourcePoint {
+    pub time: Timestamp,
+    /// Percent of one core, of all processes of the task.
+    pub cpu_percent: f64,
+    pub memory_bytes: u64,
+}
+
+/// Resource use of the last attempt of a job over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobResources {
+    /// Attempt number, from 1.
+    pub attempt: u32,
+    pub nodes: Vec<NodeResources>,
+}
+
 /// Process statistics of a job on all its nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EstimateBasis, ExecutionState, Priority, ToolType};
+use super::{EstimateBasis, ExecutionState, JobAnnotations, Priority, ToolType};
 use crate::{ApiError, Timestamp};
 
 /// Summary of a job.
@@ -17,6 +17,12 @@ pub struct JobSummary {
     pub experiment: String,
     /// Resource id of its cluster, which may be deleted.
     pub cluster_id: String,
+    /// Display name of the principal that submitted it; absent for jobs that an older version stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Sweep of which it is a trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<String>,
     pub tool_type: ToolType,
     pub priority: Priority,
     pub node_count: i32,
@@ -42,6 +48,8 @@ pub struct JobSummary {
     pub estimated_start: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_basis: Option<EstimateBasis>,
+    #[serde(default, skip_serializing_if = "JobAnnotations::is_empty")]
+    pub annotations: JobAnnotations,
 }
 
 /// A page of jobs, newest first, with counts per state over all pages.
@@ -74,6 +82,22 @@ impl JobCounts {
             ExecutionState::Failed => &mut self.failed,
         } += 1;
     }
+}
+
+/// Summary of an experiment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExperimentSummary {
+    pub id: String,
+    pub name: String,
+    pub resource_group: String,
+    pub workspace: String,
+    pub creation_time: Timestamp,
+    /// Jobs of the experiment by state.
+    pub counts: JobCounts,
+    /// Submission of the newest job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_submission: Option<Timestamp>,
 }
 
 /// A search result.

@@ -10,7 +10,8 @@ use crate::Timestamp;
 #[serde(rename_all = "camelCase")]
 pub struct QueueWait {
     pub reason: WaitReason,
-    /// Position in the cluster's queue, from 1. Jobs too large for the cluster are not counted.
+    /// Position in the cluster's queue, from 1. Jobs too large for the cluster are not counted. 0 for a job that waits for
+    /// other jobs and is not in the queue yet.
     pub position: i32,
     pub nodes_needed: i32,
     /// Absent if no known event lets the job start.
@@ -39,6 +40,8 @@ pub enum WaitReason {
     WouldDelay,
     /// The cluster never becomes that large.
     ClusterTooSmall,
+    /// Jobs of its `dependsOn` have not succeeded yet.
+    Dependencies,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,5 +72,8 @@ pub struct EvictionNotice {
 pub struct LostAttempt {
     pub number: u32,
     pub end_time: Timestamp,
+    /// Exit code of the program that failed; absent if the attempt was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
     pub reason: BatchAiError,
 }

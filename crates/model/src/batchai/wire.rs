@@ -75,6 +75,16 @@ struct JobWire<'a> {
     #[serde(skip_serializing_if = "is_empty")]
     secrets: &'a [SecretVariable],
     constraints: &'a JobConstraints,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    working_directory: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    prefix_output_with_rank: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    python_environment: Option<&'a PythonEnvironment>,
+    #[serde(skip_serializing_if = "is_empty")]
+    depends_on: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sweep: Option<&'a SweepTrial>,
     creation_time: Timestamp,
     provisioning_state: ProvisioningState,
     provisioning_state_transition_time: Timestamp,
@@ -111,6 +121,11 @@ impl Serialize for JobProperties {
             environment_variables: &spec.environment_variables,
             secrets: &spec.secrets,
             constraints: &spec.constraints,
+            working_directory: spec.working_directory.as_deref(),
+            prefix_output_with_rank: spec.prefix_output_with_rank,
+            python_environment: spec.python_environment.as_ref(),
+            depends_on: &spec.depends_on,
+            sweep: spec.sweep.as_deref(),
             creation_time: made.creation_time,
             provisioning_state: made.provisioning_state,
             provisioning_state_transition_time: made.provisioning_state_transition_time,

@@ -1,21 +1,29 @@
-//! Remedies for failed jobs: one for each known cause, and the location of the output. Uses only the job's response.
+//! Remedies for failed jobs: those of rules about processes, and one for each error code of the server and its nodes.
+//! Uses only the job's response.
 
 use super::JobNames;
-use super::cause::detail;
-use super::python_hints::{self, FailedProcess};
+use super::output_location;
+use super::rules::{Diagnosis, MAX_ADVICE};
 use crate::batchai::{BatchAiError, Job, JobSpec, MountVolumes};
-use crate::layout::main_logs;
-use crate::mount::{MountRoot, below, find_container, find_share, is_on_volume};
 
-/// Remedies for the causes of a failure, then where to read more; whole sentences.
-pub fn advice(job: &Job, names: JobNames<'_>, volumes: Option<&MountVolumes>) -> Vec<String> {
-    let errors = job.properties.status.execution_info.iter().flat_map(|info| &info.errors);
-    let mut lines: Vec<String> =
-        errors.clone().filter_map(|error| remedy(error, &job.properties.spec, names)).collect();
-    if errors.clone().all(|error| has_output(&error.code)) {
-        let preparing = errors.into_iter().any(|error| error.code == "JobPreparationFailed");
-        lines.push(output(&job.properties.spec, names, volumes, preparing));
+/// Remedies for the errors of a job, each with the failure that a rule recognised; then where to read more. Whole
+/// sentences, at most three.
+pub fn advice(
+    job: &Job,
+    names: JobNames<'_>,
+    volumes: Option<&MountVolumes>,
+    errors: &[(&BatchAiError, Option<Diagnosis>)],
+) -> Vec<String> {
+    let of_error = |(error, known): &(&BatchAiError, Option<Diagnosis>)| match known {
+        Some(known) => known.finding.advice.clone(),
+        None => remedy(error, &job.properties.spec, names).into_iter().collect(),
+    };
+    let mut lines: Vec<String> = errors.iter().flat_map(of_error).collect();
+    if errors.iter().all(|(error, _)| has_output(&error.code)) {
+        let is_preparing = errors.iter().any(|(error, _)| error.code == "JobPreparationFailed");
+        lines.push(output_location::output(&job.properties.spec, names, volumes, is_preparing));
     }
+    lines.truncate(MAX_ADVICE);
     lines
 }
 
@@ -24,7 +32,7 @@ pub fn reason(job: &Job) -> String {
     let info = job.properties.status.execution_info.as_ref();
     let error = info.and_then(|info| info.errors.first());
     match (error, info.and_then(|info| info.exit_code)) {
-        (Some(error), _) => match detail(error, "Info") {
+        (Some(error), _) => match error.detail("Info") {
             Some(info) => format!("{}: {}", error.message, info.lines().next().unwrap_or_default()),
             None => error.message.clone(),
         },
@@ -34,7 +42,7 @@ pub fn reason(job: &Job) -> String {
 }
 
 fn remedy(error: &BatchAiError, spec: &JobSpec, names: JobNames<'_>) -> Option<String> {
-    let info = detail(error, "Info").unwrap_or_default();
+    let info = error.detail("Info").unwrap_or_default();
     Some(match error.code.as_str() {
         "AZFMountError" | "BFSMountError" => return mount(info, names.group),
         "FileServerMountError" => "Check the file server with 'corro batchai file-server show' and its entry in \
@@ -49,8 +57,7 @@ fn remedy(error: &BatchAiError, spec: &JobSpec, names: JobNames<'_>) -> Option<S
              Correct it in mountVolumes, then submit the job again."
                 .to_owned()
         }
-        "JobFailed" | "JobPreparationFailed" => return ended(error, spec),
-        "FailedStartingContainer" => container(detail(error, "Reason").unwrap_or_default()),
+        "FailedStartingContainer" => container(error.detail("Reason").unwrap_or_default()),
         "ContainerNotRemoved" => {
             "List the containers on the node's machine ('docker ps --filter label=corro.node'), remove those that \
              are left ('docker rm -f'), then resize the cluster."
@@ -72,13 +79,27 @@ fn remedy(error: &BatchAiError, spec: &JobSpec, names: JobNames<'_>) -> Option<S
             let job = [names.group, names.workspace, names.experiment, names.job];
             format!("The server's history says who terminated it: 'corro admin history --resource {}'.", job.join("/"))
         }
+        "StoppedEarly" => {
+            let sweep = spec.sweep.as_ref().map_or("NAME", |sweep| sweep.name.as_str());
+            format!(
+                "This is how a sweep saves time, and nothing is wrong: 'corro sweep show {sweep}' compares its trials. To let \
+                 every trial run to its end, start a sweep without --stop."
+            )
+        }
         "NodeLost" | "AgentRestarted" => {
             "Check the machines of the cluster and agent.log in the data directories of their agents: a machine \
              that runs out of memory, is suspended or reboots is lost. Then submit the job again."
                 .to_owned()
         }
+        "DependencyFailed" => {
+            let JobNames { group, workspace, experiment, .. } = names;
+            let dependency = error.detail("Dependency")?;
+            let (experiment, job) = dependency.split_once('/').unwrap_or((experiment, dependency));
+            let why = format!("corro job why {job} -g {group} -w {workspace} -e {experiment}");
+            format!("Find out why with '{why}', fix it, and submit both jobs again under new names.")
+        }
         "NotSupported" => {
-            let field = detail(error, "Field").unwrap_or("the field that the error names");
+            let field = error.detail("Field").unwrap_or("the field that the error names");
             format!("Change {field} in the job file as the error says and submit the job again.")
         }
         "NodePreempted" => {
@@ -188,54 +209,6 @@ fn mount(info: &str, group: &str) -> Option<String> {
     ))
 }
 
-/// Remedy by the last output, exit code or signal, for those with a known meaning.
-fn ended(error: &BatchAiError, spec: &JobSpec) -> Option<String> {
-    if detail(error, "OutOfMemory").is_some() {
-        return Some(
-            "Its processes needed more memory than their node has: use less memory, run fewer processes on a node, \
-             or use a cluster of a VM size with more memory; then submit the job again."
-                .to_owned(),
-        );
-    }
-    if detail(error, "OutOfProcesses").is_some() {
-        return Some(
-            "The job reached its limit of processes and threads on a node: start fewer (data loader workers, \
-             OMP_NUM_THREADS), use a cluster of a VM size with more cores, or ask the server's operator to raise \
-             --max-processes; then submit the job again."
-                .to_owned(),
-        );
-    }
-    if let Some(stderr) = detail(error, "StdErr") {
-        let is_preparation = error.code == "JobPreparationFailed";
-        let remedy = python_hints::remedy(FailedProcess { spec, is_preparation, stderr });
-        if remedy.is_some() {
-            return remedy;
-        }
-    }
-    let number = |name: &str| detail(error, name).and_then(|text| text.parse::<i32>().ok());
-    // A shell reports a signal as an exit code above 128.
-    let signal =
-        number("Signal").or_else(|| number("ExitCode").filter(|code| (129..160).contains(code)).map(|c| c - 128));
-    let words = match (signal, number("ExitCode")) {
-        (Some(9), _) => {
-            "It was killed (signal 9). Unless this was done by hand, the machine had no memory left: check 'dmesg' \
-             on the node's machine. Use less memory, or run fewer processes on a node."
-        }
-        (Some(11 | 7 | 4 | 8), _) => "It crashed: a bug in the program itself or in a library that it uses.",
-        (Some(6), _) => "It aborted (signal 6): its last lines of output should say why.",
-        (_, Some(127)) => {
-            "Exit code 127 of a shell: the program was not found. Check its name, and that it is installed on every \
-             node or is on a mounted share."
-        }
-        (_, Some(126)) => {
-            "Exit code 126 of a shell: the program was found but cannot be run. Make it executable ('chmod +x'), or \
-             name its interpreter in the command line."
-        }
-        _ => return None,
-    };
-    Some(words.to_owned())
-}
-
 /// Whether a job with this error code ran a process.
 fn has_output(code: &str) -> bool {
     let ran = [
@@ -243,74 +216,17 @@ fn has_output(code: &str) -> bool {
         "JobPreparationFailed",
         "JobWallClockTimeExceeded",
         "JobTerminated",
+        "StoppedEarly",
         "NodeLost",
         "LogWriteFailed",
     ];
     ran.contains(&code)
 }
 
-/// Sentence about a running job whose output is only on its nodes.
-pub fn unshared_output(spec: &JobSpec, volumes: Option<&MountVolumes>) -> Option<String> {
-    let prefix = &spec.std_out_err_path_prefix;
-    (log_location(spec, volumes) == LogLocation::Node).then(|| {
-        format!(
-            "Its output is written to {prefix} on its nodes, which is not a share: to follow and keep it, mount a \
-             share and set stdOutErrPathPrefix to a directory on it."
-        )
-    })
-}
-
-/// Kind of the volume with a job's logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LogLocation {
-    /// A file share or a blob container, which the server can read.
-    Storage,
-    /// A file server or another file system.
-    OtherVolume,
-    /// No volume: the disk of each node.
-    Node,
-}
-
-/// Finds where a job's logs are. A path below the root of a cluster that is gone counts as on a share.
-fn log_location(spec: &JobSpec, volumes: Option<&MountVolumes>) -> LogLocation {
-    let (prefix, own) = (spec.std_out_err_path_prefix.as_str(), spec.mount_volumes.as_ref());
-    let is_known = volumes.is_some() || below(prefix, MountRoot::Cluster).is_none();
-    if !is_known || find_share(prefix, volumes, own).is_some() || find_container(prefix, volumes, own).is_some() {
-        return LogLocation::Storage;
-    }
-    match is_on_volume(prefix, volumes, own) {
-        true => LogLocation::OtherVolume,
-        false => LogLocation::Node,
-    }
-}
-
-fn output(spec: &JobSpec, names: JobNames<'_>, volumes: Option<&MountVolumes>, preparing: bool) -> String {
-    let prefix = &spec.std_out_err_path_prefix;
-    match log_location(spec, volumes) {
-        LogLocation::Node => {
-            return format!(
-                "Its output was written to {prefix} on its nodes, which is not a share: to keep it, mount a share and \
-                 set stdOutErrPathPrefix to a directory on it."
-            );
-        }
-        LogLocation::OtherVolume => {
-            return format!("Its output is in {prefix}, on a volume that is not a share: read it where it is mounted.");
-        }
-        LogLocation::Storage => {}
-    }
-    let JobNames { group, workspace, experiment, job } = names;
-    let place = format!("-g {group} -w {workspace} -e {experiment} -j {job}");
-    match preparing {
-        true => format!("Its output is on the share: list the files with 'corro batchai job file list {place}'."),
-        false => {
-            let (_, log) = main_logs(spec);
-            format!("Its output is on the share: 'corro batchai job file stream {place} -f {log}'.")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::JobContext;
+    use super::super::diagnosis::diagnose;
     use super::*;
     use serde_json::{Value, json};
 
@@ -338,42 +254,21 @@ mod tests {
     fn every_known_cause_has_its_remedy() {
         let spec = failed("p", error("X", &[])).properties.spec;
         for (code, details, expected) in [
-            ("JobFailed", vec![("ExitCode", "127")], Some("the program was not found")),
-            ("JobFailed", vec![("ExitCode", "126")], Some("chmod +x")),
-            ("JobFailed", vec![("Signal", "9")], Some("no memory left")),
-            ("JobFailed", vec![("ExitCode", "137")], Some("no memory left")),
-            ("JobFailed", vec![("Signal", "11")], Some("It crashed")),
             ("IsolationFailed", vec![("Info", "x")], Some("'corro doctor'")),
             ("MpirunFailed", vec![], Some("the launcher that CORRO_MPIRUN names")),
             ("JobFailed", vec![("ExitCode", "3")], None),
-            (
-                "JobFailed",
-                vec![("ExitCode", "1"), ("StdErr", "ModuleNotFoundError: No module named 'keras'\n")],
-                Some("pip install keras"),
-            ),
-            (
-                "JobPreparationFailed",
-                vec![("ExitCode", "1"), ("StdErr", "/x/.venv/bin/python: No module named ensurepip")],
-                Some("python3-venv"),
-            ),
-            ("JobFailed", vec![("ExitCode", "255")], None),
-            ("JobPreparationFailed", vec![("ExitCode", "127")], Some("the program was not found")),
             ("JobWallClockTimeExceeded", vec![], Some("Raise constraints.maxWallClockTime")),
             ("JobTerminated", vec![], Some("'corro admin history --resource g/w/e/j'")),
             ("NodeLost", vec![("Node", "n")], Some("agent.log")),
             ("NotSupported", vec![("Field", "properties.secrets (S)")], Some("Change properties.secrets (S) in")),
+            ("DependencyFailed", vec![("Dependency", "a")], Some("'corro job why a -g g -w w -e e'")),
+            ("DependencyFailed", vec![("Dependency", "prep/a")], Some("'corro job why a -g g -w w -e prep'")),
             ("FailedStartingContainer", vec![("Reason", "NoEngine")], Some("Install and start Docker or Podman")),
             ("FailedStartingContainer", vec![("Reason", "PullFailed")], Some("imageSourceRegistry.serverUrl")),
             ("FailedStartingContainer", vec![("Reason", "NoShell")], Some("use an image with /bin/sh")),
             ("FailedStartingContainer", vec![("Reason", "NoSpace")], Some("'docker system df'")),
             ("FailedStartingContainer", vec![("Reason", "StartFailed")], Some("engine's own message")),
             ("ContainerNotRemoved", vec![], Some("'docker rm -f'")),
-            (
-                "JobFailed",
-                vec![("ExitCode", "137"), ("OutOfMemory", "The kernel killed …")],
-                Some("a VM size with more memory"),
-            ),
-            ("JobFailed", vec![("ExitCode", "2"), ("OutOfProcesses", "at most 40")], Some("raise --max-processes")),
             (
                 "AZFMountError",
                 vec![("Info", "Could not mount x: there is no share 's' in the account 'a': create it with '…'")],
@@ -423,9 +318,17 @@ mod tests {
         }
     }
 
+    /// Advice about a job, without its volumes.
+    fn advice_on(job: &Job) -> Vec<String> {
+        let info = job.properties.status.execution_info.as_ref().expect("a failed job");
+        let diagnosed = |error| (error, diagnose(error, &job.properties.spec, JobContext::default()));
+        let errors: Vec<_> = info.errors.iter().map(diagnosed).collect();
+        advice(job, NAMES, None, &errors)
+    }
+
     #[test]
     fn a_job_with_output_names_its_location() {
-        let said = |prefix: &str, code: &str| advice(&failed(prefix, error(code, &[])), NAMES, None).join(" ");
+        let said = |prefix: &str, code: &str| advice_on(&failed(prefix, error(code, &[]))).join(" ");
         let on_share = "'corro batchai job file stream -g g -w w -e e -j j -f stderr.txt'";
         for prefix in ["$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "$AZ_BATCHAI_MOUNT_ROOT/of-the-cluster"] {
             assert!(said(prefix, "JobFailed").contains(on_share), "{prefix}");
@@ -436,37 +339,18 @@ mod tests {
         let mut job = failed("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", error("JobFailed", &[]));
         let spec = std::sync::Arc::make_mut(&mut job.properties.spec);
         spec.tensor_flow_settings = serde_json::from_value(json!({"pythonScriptFilePath": "a.py"})).expect("settings");
-        let words = advice(&job, NAMES, None).join(" ");
+        let words = advice_on(&job).join(" ");
         assert!(words.contains("-f stderr-wk-0.txt'"), "{words}");
         assert!(said("$AZ_BATCHAI_JOB_TEMP", "JobFailed").contains("which is not a share"));
         assert_eq!(said("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "Else"), "");
     }
 
     #[test]
-    fn the_location_of_logs_depends_on_the_volumes() {
-        let (storage, other, node) = (LogLocation::Storage, LogLocation::OtherVolume, LogLocation::Node);
-        let volumes: MountVolumes = serde_json::from_value(json!({
-            "azureFileShares": [{"azureFileUrl": "https://a.file.x/s", "relativeMountPath": "share"}],
-            "azureBlobFileSystems": [{"accountName": "a", "containerName": "c", "relativeMountPath": "blobs"}],
-            "fileServers": [{"fileServer": {"id": "/f"}, "relativeMountPath": "nfs"}],
-        }))
-        .expect("volumes");
-        let check = |prefix: &str, of_job: LogLocation, of_cluster: LogLocation, gone: LogLocation| {
-            let mut spec = JobSpec::clone(&failed(prefix, error("JobFailed", &[])).properties.spec);
-            spec.mount_volumes = None;
-            assert_eq!(log_location(&spec, None), gone, "{prefix}");
-            assert_eq!(log_location(&spec, Some(&volumes)), of_cluster, "{prefix}");
-            spec.mount_volumes = Some(volumes.clone());
-            assert_eq!(log_location(&spec, Some(&MountVolumes::default())), of_job, "{prefix}");
-            assert_eq!(unshared_output(&spec, Some(&MountVolumes::default())).is_some(), of_job == node, "{prefix}");
-        };
-        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/share/x", storage, node, node);
-        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/blobs", storage, node, node);
-        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/nfs/x", other, node, node);
-        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/sahre", node, node, node);
-        check("$AZ_BATCHAI_MOUNT_ROOT/share", node, storage, storage);
-        check("$AZ_BATCHAI_MOUNT_ROOT/nfs", node, other, storage);
-        check("$AZ_BATCHAI_JOB_TEMP", node, node, node);
+    fn at_most_three_pieces_of_advice_are_given() {
+        let missing = [("ExitCode", "1"), ("StdErr", "ModuleNotFoundError: No module named 'x'")];
+        let lines = advice_on(&failed("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", error("JobFailed", &missing)));
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines[0].contains("pip install x"), "{lines:?}");
     }
 
     #[test]

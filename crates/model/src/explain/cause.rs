@@ -2,29 +2,35 @@
 //! of the server and its nodes. Remedies are in `advice`.
 
 use super::Cause;
+use super::exit_status::ExitStatus;
+use super::rules::Diagnosis;
 use crate::batchai::BatchAiError;
 use crate::docs_keys;
 
-/// Describes one error.
-pub fn cause(error: &BatchAiError) -> Cause {
+/// Describes one error, with the cause that a rule found.
+pub fn cause(error: &BatchAiError, known: Option<&Diagnosis>) -> Cause {
     // Details that the sentence already contains, or that follow it, are not repeated.
-    let in_sentence = ["Rank", "Node", "ExitCode", "Signal", "StdErr", "Field"];
+    let in_sentence = ["Rank", "Node", "ExitCode", "Signal", "StdErr", "Field", "Dependency", "Cause"];
     let others = error.details.iter().filter(|detail| !in_sentence.contains(&detail.name.as_str()));
     let details = others.flat_map(|detail| match detail.name.as_str() {
         "Info" => lines(&detail.value),
         name => lines(&format!("{name}: {}", detail.value)),
     });
-    let last_output = detail(error, "StdErr").map_or_else(Vec::new, lines);
-    let docs_key = docs_keys::find(docs_keys::JOB_ERRORS, &error.code).map(str::to_owned);
-    Cause { sentence: sentence(error), details: details.collect(), last_output, docs_key }
+    let last_output = error.detail("StdErr").map_or_else(Vec::new, lines);
+    let docs_key = known.map(|known| known.key).or_else(|| docs_keys::find(docs_keys::JOB_ERRORS, &error.code));
+    let docs_key = docs_key.map(str::to_owned);
+    let sentence =
+        known.map_or_else(|| sentence(error), |known| format!("{} {}", sentence(error), known.finding.cause));
+    Cause { sentence, details: details.collect(), last_output, docs_key }
 }
 
-fn sentence(error: &BatchAiError) -> String {
-    let node = detail(error, "Node");
+/// The error in one sentence.
+pub fn sentence(error: &BatchAiError) -> String {
+    let node = error.detail("Node");
     let on_node = node.map_or_else(String::new, |node| format!(" on node {node}"));
     match error.code.as_str() {
         "JobFailed" => {
-            let who = detail(error, "Rank").map_or_else(|| "A process".to_owned(), |rank| format!("Rank {rank}"));
+            let who = error.detail("Rank").map_or_else(|| "A process".to_owned(), |rank| format!("Rank {rank}"));
             format!("{who}{on_node} {}.", ended(error))
         }
         "JobPreparationFailed" => {
@@ -40,41 +46,11 @@ fn sentence(error: &BatchAiError) -> String {
 
 /// How a process ended: its exit code, or a signal.
 fn ended(error: &BatchAiError) -> String {
-    let number = |name: &str| detail(error, name).and_then(|text| text.parse::<i32>().ok());
-    match (number("Signal"), number("ExitCode")) {
-        (Some(signal), _) => format!("was ended by signal {signal}{}", name_of(signal)),
-        (None, Some(code)) => match code {
-            129..160 => format!("ended with exit code {code}, as after signal {}{}", code - 128, name_of(code - 128)),
-            _ => format!("ended with exit code {code}"),
-        },
-        (None, None) => format!("failed: {}", error.message.trim_end_matches('.')),
-    }
-}
-
-fn name_of(signal: i32) -> &'static str {
-    match signal {
-        1 => " (SIGHUP)",
-        2 => " (SIGINT)",
-        3 => " (SIGQUIT)",
-        4 => " (SIGILL)",
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL)",
-        11 => " (SIGSEGV)",
-        13 => " (SIGPIPE)",
-        14 => " (SIGALRM)",
-        15 => " (SIGTERM)",
-        _ => "",
-    }
+    ExitStatus::of(error).in_words().unwrap_or_else(|| format!("failed: {}", error.message.trim_end_matches('.')))
 }
 
 fn lines(text: &str) -> Vec<String> {
     text.trim_end().lines().map(str::to_owned).collect()
-}
-
-pub fn detail<'a>(error: &'a BatchAiError, name: &str) -> Option<&'a str> {
-    error.details.iter().find(|detail| detail.name == name).map(|detail| detail.value.as_str())
 }
 
 #[cfg(test)]
@@ -85,7 +61,7 @@ mod tests {
         let error =
             details.iter().fold(BatchAiError::new(code, message), |error, (name, value)| error.with(name, *value));
         let mut lines = Vec::new();
-        cause(&error).write(&mut lines);
+        cause(&error, None).write(&mut lines);
         lines.join("\n")
     }
 
@@ -159,6 +135,12 @@ mod tests {
                 "Unable to write a log file of the job",
                 vec![("Node", "n1"), ("Path", "/logs/stdout.txt"), ("Info", "No space left on device")],
                 "Unable to write a log file of the job on node n1 (LogWriteFailed).\n    Path: /logs/stdout.txt\n    No space left on device",
+            ),
+            (
+                "DependencyFailed",
+                "The job was not started because job a failed with exit code 3: fix the cause, then submit both again",
+                vec![("Dependency", "a"), ("Cause", "job a failed with exit code 3")],
+                "The job was not started because job a failed with exit code 3: fix the cause, then submit both again (DependencyFailed).",
             ),
             ("Unheard", "Something else.", vec![], "Something else (Unheard)."),
         ] {

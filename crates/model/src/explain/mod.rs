@@ -3,7 +3,11 @@
 
 mod advice;
 mod cause;
-mod python_hints;
+mod diagnosis;
+mod excerpt;
+mod exit_status;
+mod output_location;
+mod rules;
 mod stall;
 
 use std::time::Duration;
@@ -11,10 +15,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::advice::reason;
+pub use self::excerpt::{MAX_TAIL_BYTES, MAX_TAIL_LINES, excerpt};
+pub use self::rules::{ProjectFiles, docs_keys, project_root};
 pub use self::stall::describe_stall;
 use crate::batchai::{
     EstimateBasis, ExecutionState, Job, JobProperties, LostAttempt, MountVolumes, NodeProcesses, QueueWait, WaitReason,
 };
+use crate::retry::is_retriable;
 use crate::{NodeId, Timestamp};
 
 /// Explanation of a job. Lines may contain program output, so a display must escape them.
@@ -22,6 +29,9 @@ use crate::{NodeId, Timestamp};
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     pub state: ExecutionState,
+    /// Display name of the principal that submitted the job; absent for jobs that an older version stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Status, most important first.
     pub sentences: Vec<String>,
     /// Causes of a failure.
@@ -72,6 +82,19 @@ pub struct JobNames<'a> {
     pub job: &'a str,
 }
 
+/// What is known about a job besides the job itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JobContext<'a> {
+    /// Volumes of the cluster; `None` once the cluster is deleted.
+    pub volumes: Option<&'a MountVolumes>,
+    /// VM size of the cluster.
+    pub vm_size: Option<&'a str>,
+    /// Files in the directory of the job's script, if they are on a share.
+    pub project: Option<&'a ProjectFiles>,
+    /// Nodes of the job, the master first.
+    pub nodes: &'a [NodeId],
+}
+
 impl Explanation {
     /// Text lines for a terminal.
     pub fn lines(&self) -> Vec<String> {
@@ -88,6 +111,25 @@ impl Explanation {
         lines.extend(keys.iter().map(|key| format!("See 'corro docs {key}'.")));
         lines
     }
+
+    /// Whether a cause is a missing file or module, so that the job's files may have it in another directory.
+    pub fn is_about_files(&self) -> bool {
+        let keys = self.causes.iter().filter_map(|cause| cause.docs_key.as_deref());
+        self.state == ExecutionState::Failed && keys.into_iter().any(|key| rules::KEYS_ABOUT_FILES.contains(&key))
+    }
+
+    /// Causes and remedies of a failed job, for a reader who has seen its output.
+    pub fn failure_lines(&self) -> Vec<String> {
+        let causes = self.causes.iter().map(|cause| Cause { last_output: Vec::new(), ..cause.clone() });
+        let failure = Explanation {
+            sentences: Vec::new(),
+            causes: causes.collect(),
+            lost_attempts: Vec::new(),
+            steps: Vec::new(),
+            ..self.clone()
+        };
+        failure.lines()
+    }
 }
 
 impl Cause {
@@ -103,7 +145,11 @@ impl Cause {
 
 /// Text about an attempt that was not the last. Output of a lost node is unknown.
 pub fn lost_attempt(lost: &LostAttempt) -> String {
-    let LostAttempt { number, end_time, reason } = lost;
+    let LostAttempt { number, end_time, exit_code, reason } = lost;
+    if exit_code.is_some() {
+        let last = reason.detail("StdErr").map_or_else(String::new, |line| format!(" Its last line on stderr: {line}"));
+        return format!("Attempt {number} failed at {}: {}{last}", time(*end_time), cause::sentence(reason));
+    }
     let missing = match reason.code == NODE_LOST {
         true => ". The last output of its processes on that node may be missing from the logs",
         false => "",
@@ -114,20 +160,14 @@ pub fn lost_attempt(lost: &LostAttempt) -> String {
 /// Error code of attempts that lost a node.
 pub const NODE_LOST: &str = "NodeLost";
 
-/// Explains `job` at the time `now`. `volumes` are those of its cluster, or `None` if the cluster is gone; `nodes` are
-/// its nodes, the master first.
-pub fn explain(
-    job: &Job,
-    names: JobNames<'_>,
-    volumes: Option<&MountVolumes>,
-    nodes: &[NodeId],
-    now: Timestamp,
-) -> Explanation {
+/// Explains `job` at the time `now`.
+pub fn explain(job: &Job, names: JobNames<'_>, context: JobContext<'_>, now: Timestamp) -> Explanation {
     let (properties, status) = (&job.properties, &job.properties.status);
     let info = status.execution_info.as_ref();
     let lost_attempts = status.lost_attempts.iter().map(lost_attempt);
     let mut said = Explanation {
         state: status.execution_state,
+        owner: None,
         sentences: Vec::new(),
         causes: Vec::new(),
         remedies: Vec::new(),
@@ -137,11 +177,13 @@ pub fn explain(
     match status.execution_state {
         ExecutionState::Queued => {
             said.sentences = queued(job, now);
+            said.sentences.extend(retry(properties));
             said.remedies = remedies_of(status.waiting.as_ref());
         }
         ExecutionState::Running => {
-            said.sentences = running(job, nodes, now);
-            said.sentences.extend(advice::unshared_output(&properties.spec, volumes));
+            said.sentences = running(job, context.nodes, now);
+            said.sentences.extend(retry(properties));
+            said.sentences.extend(output_location::unshared_output(&properties.spec, context.volumes));
         }
         ExecutionState::Terminating => said
             .sentences
@@ -155,8 +197,12 @@ pub fn explain(
             let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
             said.sentences.push(format!("The job \"{}\" failed{code}.", job.name));
             said.sentences.extend(run_summary(properties));
-            said.causes = info.iter().flat_map(|info| &info.errors).map(cause::cause).collect();
-            said.remedies = advice::advice(job, names, volumes);
+            said.sentences.extend(exhausted_retries(properties));
+            let errors = info.iter().flat_map(|info| &info.errors);
+            let diagnosed: Vec<_> =
+                errors.map(|error| (error, diagnosis::diagnose(error, &properties.spec, context))).collect();
+            said.causes = diagnosed.iter().map(|(error, known)| cause::cause(error, known.as_ref())).collect();
+            said.remedies = advice::advice(job, names, context.volumes, &diagnosed);
         }
     }
     said
@@ -165,6 +211,23 @@ pub fn explain(
 fn remedies_of(waiting: Option<&QueueWait>) -> Vec<String> {
     let waiting = waiting.filter(|waiting| waiting.reason != WaitReason::Starting);
     waiting.map_or_else(Vec::new, |waiting| waiting.unblocked_by.clone())
+}
+
+/// Number of the retry of a job that a failure put back into the queue.
+fn retry(properties: &JobProperties) -> Option<String> {
+    let (failed, most) = (failed_attempts(properties), properties.spec.constraints.max_retry_count);
+    (failed > 0).then(|| format!("It was put back into the queue after a failure: this is retry {failed} of {most}."))
+}
+
+fn exhausted_retries(properties: &JobProperties) -> Option<String> {
+    let (failed, most) = (failed_attempts(properties), properties.spec.constraints.max_retry_count);
+    let last = properties.status.execution_info.as_ref()?.errors.first()?;
+    (failed > 0 && is_retriable(last))
+        .then(|| format!("It failed in {} attempts: constraints.maxRetryCount is {most}.", failed + 1))
+}
+
+fn failed_attempts(properties: &JobProperties) -> usize {
+    properties.status.lost_attempts.iter().filter(|attempt| attempt.exit_code.is_some()).count()
 }
 
 /// Waiting and running time of an ended job.
@@ -188,6 +251,11 @@ fn queued(job: &Job, now: Timestamp) -> Vec<String> {
         return vec![format!("The job \"{}\" is about to start on cluster {cluster}.", job.name)];
     }
     let why = status.waiting_for.as_deref().unwrap_or_default();
+    if waiting.reason == WaitReason::Dependencies {
+        let since =
+            format!("It was submitted {waited} ago and takes no place in the queue of cluster {cluster} until then.");
+        return vec![format!("The job \"{}\" waits: {why}.", job.name), since];
+    }
     vec![
         format!("The job \"{}\" waits: {why}.", job.name),
         format!("It was submitted {waited} ago and is number {} in the queue of cluster {cluster}.", waiting.position),
@@ -322,10 +390,9 @@ mod tests {
         let names = JobNames { group: "g", workspace: "w", experiment: "e", job: "J" };
         let node = |i: u32| NodeId::parse(&format!("tvm-1_{i}-20180718t174802z-p")).expect("a node id");
         let job = serde_json::from_value(job).expect("a job");
-        explain(&job, names, Some(&MountVolumes::default()), &[node(1), node(2)], now).lines().join(
-            "
-",
-        )
+        let (volumes, nodes) = (MountVolumes::default(), [node(1), node(2)]);
+        let context = JobContext { volumes: Some(&volumes), nodes: &nodes, ..JobContext::default() };
+        explain(&job, names, context, now).lines().join("\n")
     }
 
     #[test]
@@ -365,6 +432,44 @@ mod tests {
              Attempt 1 ended at 2018-06-21T17:04:00Z without a result: Node n was lost while the job ran on it. \
              The last output of its processes on that node may be missing from the logs"
         );
+    }
+
+    #[test]
+    fn a_job_that_waits_for_others() {
+        let waiting = json!({"reason": "dependencies", "position": 0, "nodesNeeded": 2,
+            "unblockedBy": ["the success of a, which is running"]});
+        let text =
+            said(json!({"executionState": "queued", "waitingFor": "job a must succeed first", "waiting": waiting}));
+        assert_eq!(
+            text,
+            "The job \"J\" waits: job a must succeed first.\n\
+             It was submitted 0:10:00 ago and takes no place in the queue of cluster nc6 until then.\n\
+             Any of these would help:\n  \
+             - the success of a, which is running"
+        );
+    }
+
+    #[test]
+    fn failed_attempts_are_told_from_lost_ones() {
+        let failed = |number: u32| {
+            json!({"number": number, "endTime": "2018-06-21T17:04:00Z", "exitCode": 3,
+                "reason": {"code": "JobFailed", "message": "Job failed with non-zero exit code", "details": [
+                    {"name": "Rank", "value": "0"}, {"name": "ExitCode", "value": "3"}, {"name": "StdErr", "value": "boom"}]}})
+        };
+        let info = json!({"startTime": "2018-06-21T17:05:00Z"});
+        let limits = json!({"maxWallClockTime": "PT1H", "maxRetryCount": 2});
+        let attempts = json!([failed(1)]);
+        let text = said(json!({"executionState": "running", "executionInfo": info, "lostAttempts": attempts,
+            "constraints": limits}));
+        assert!(text.contains("It was put back into the queue after a failure: this is retry 1 of 2."), "{text}");
+        let line =
+            "Attempt 1 failed at 2018-06-21T17:04:00Z: Rank 0 ended with exit code 3. Its last line on stderr: boom";
+        assert_eq!(text.lines().last(), Some(line));
+        let info = json!({"startTime": "2018-06-21T17:05:00Z", "endTime": "2018-06-21T17:06:30Z", "exitCode": 3,
+            "errors": [failed(3)["reason"]]});
+        let text = said(json!({"executionState": "failed", "executionInfo": info, "constraints": limits,
+            "lostAttempts": [failed(1), failed(2)]}));
+        assert!(text.contains("It failed in 3 attempts: constraints.maxRetryCount is 2."), "{text}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Volume;
-use crate::batchai::{ContainerSettings, EnvironmentVariable, InputDirectory, OutputDirectory};
+use crate::batchai::{ContainerSettings, EnvironmentVariable, InputDirectory, OutputDirectory, PythonEnvironment};
 use crate::layout::{Layout, ProcessSlot};
 use crate::{AttemptId, NodeId, Secret};
 
@@ -88,6 +88,15 @@ pub struct TaskOrder {
     /// Sentences about earlier attempts that lost a node; their last output may be missing from the logs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_attempts: Vec<String>,
+    /// Directory in which the processes start, with variables of the job's directories. The job's own by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// Each line of output begins with the rank that wrote it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prefix_output_with_rank: bool,
+    /// Python environment that the node makes for the job's processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_environment: Option<PythonEnvironment>,
 }
 
 impl TaskOrder {

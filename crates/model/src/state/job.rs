@@ -34,7 +34,7 @@ pub enum JobState {
 }
 
 /// Reason for terminating a job early.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Termination {
     #[default]
@@ -42,11 +42,19 @@ pub enum Termination {
     ClusterDeleted,
     /// A resize with the option `terminate` removed its nodes.
     ClusterResized,
+    /// The stopping rule of its sweep chose it.
+    StoppedEarly {
+        reason: String,
+    },
 }
+
+/// Code of the error of a job that was stopped by the rule of its sweep.
+pub const STOPPED_EARLY: &str = "StoppedEarly";
 
 impl Termination {
     fn error(self) -> BatchAiError {
         let message = match self {
+            Termination::StoppedEarly { reason } => return BatchAiError::new(STOPPED_EARLY, reason),
             Termination::User => "The specified job has been terminated by the user",
             Termination::ClusterDeleted => "The specified job has been terminated because its cluster was deleted",
             Termination::ClusterResized => {
@@ -259,6 +267,16 @@ mod tests {
         let ended = next(ending, JobEvent::Succeeded { at: at(6) }).expect("allowed");
         let message = &ended.execution_info().expect("ended").errors[0].message;
         assert!(message.ends_with("its cluster was deleted"), "{message}");
+        let cause = Termination::StoppedEarly { reason: "not among the best 2 of 7 trials".to_owned() };
+        let running = JobState::Running { nodes: vec![], started: at(1) };
+        let ending = next(running, end(cause)).expect("allowed");
+        let stored = serde_json::to_string(&ending).expect("plain data");
+        let ending: JobState = serde_json::from_str(&stored).expect("a record");
+        let ended =
+            next(ending, JobEvent::Failed { exit_code: Some(143), errors: vec![], at: at(6) }).expect("allowed");
+        let info = ended.execution_info().expect("ended");
+        assert_eq!((info.exit_code, info.errors[0].code.as_str()), (None, STOPPED_EARLY));
+        assert_eq!(info.errors[0].message, "not among the best 2 of 7 trials");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 pub mod job;
 pub mod node;
 
-pub use job::{JobEvent, JobState, Termination};
+pub use job::{JobEvent, JobState, STOPPED_EARLY, Termination};
 pub use node::{NodeEvent, NodeState};
 
 pub use crate::preemption::{Preemption, PreemptionCause};

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::extensions::check_extensions;
 use super::limits::{check_job_sizes, check_variable_sizes};
 use super::prefix::{JOB_ROOTS, check_prefix};
+use super::sweep::check_sweep;
 use super::toolkit::check_toolkit;
 use super::volumes::check_volumes;
 use super::{MAX_NODES, blank, is_variable_name, refuse};
@@ -46,6 +48,8 @@ pub fn check_job(spec: &JobSpec) -> Result<(), ApiError> {
     }
     check_directory_ids(spec)?;
     check_variables("properties", &spec.environment_variables, &spec.secrets)?;
+    check_extensions(spec)?;
+    check_sweep(spec)?;
     check_volumes("properties.mountVolumes", spec.mount_volumes.as_ref())
 }
 

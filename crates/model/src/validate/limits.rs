@@ -15,6 +15,8 @@ const MAX_VARIABLES: usize = 1_000;
 const MAX_ARGUMENT: usize = 120 << 10;
 /// Directories of each kind.
 const MAX_DIRECTORIES: usize = 256;
+/// Jobs that a job depends on.
+pub(super) const MAX_DEPENDENCIES: usize = 100;
 /// Volumes of all kinds together.
 const MAX_VOLUMES: usize = 100;
 const MAX_PATH: usize = 4_096;
@@ -122,7 +124,7 @@ pub(super) fn check_path(field: &str, text: &str) -> Result<(), ApiError> {
     }
 }
 
-fn check_count(field: &str, what: &str, count: usize, most: usize) -> Result<(), ApiError> {
+pub(super) fn check_count(field: &str, what: &str, count: usize, most: usize) -> Result<(), ApiError> {
     match count > most {
         true => refuse(field, &format!("{count} {what} are given: use at most {most}")),
         false => Ok(()),

@@ -2,11 +2,13 @@
 //! are reported by [`unsupported`], likely mistakes by [`unmounted_paths`].
 
 mod cluster;
+mod extensions;
 mod job;
 mod limits;
 mod mount_paths;
 mod prefix;
 mod ssh_key;
+mod sweep;
 mod toolkit;
 mod volumes;
 
@@ -16,6 +18,7 @@ pub use cluster::{check_cluster, check_file_server, check_scale};
 pub use job::{check_job, unsupported};
 pub use limits::{MAX_TAGS, check_tags};
 pub use mount_paths::unmounted_paths;
+pub use sweep::{MAX_PARAMETERS, MAX_TRIALS, check_parameter_name, check_trial_name};
 
 /// Maximum number of nodes of a cluster.
 pub const MAX_NODES: i32 = 10_000;

@@ -16,7 +16,15 @@ pub fn unmounted_paths(spec: &JobSpec, cluster: Option<&MountVolumes>) -> Vec<St
         (format!("properties.outputDirectories[{i}].pathPrefix"), output.path_prefix.as_str(), Usage::Output)
     });
     let job = spec.mount_volumes.as_ref();
-    let paths = std::iter::once(logs).chain(inputs).chain(outputs);
+    let python = spec.python_environment.as_ref();
+    let sources = [
+        ("workingDirectory", spec.working_directory.as_deref()),
+        ("pythonEnvironment.requirementsFile", python.and_then(|python| python.requirements_file.as_deref())),
+        ("pythonEnvironment.condaFile", python.and_then(|python| python.conda_file.as_deref())),
+    ];
+    let sources =
+        sources.into_iter().filter_map(|(name, path)| Some((format!("properties.{name}"), path?, Usage::Input)));
+    let paths = std::iter::once(logs).chain(inputs).chain(outputs).chain(sources);
     paths.filter_map(|(field, path, usage)| Some(format!("{field}: {}", warning(path, usage, cluster, job)?))).collect()
 }
 
@@ -118,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn input_and_output_directories_are_checked_as_well() {
+    fn other_directories_are_checked_as_well() {
         let found = warnings(
             json!({
                 "inputDirectories": [
@@ -126,6 +134,8 @@ mod tests {
                     {"id": "B", "path": "$AZ_BATCHAI_JOB_MOUNT_ROOT/wrok/data"},
                 ],
                 "outputDirectories": [{"id": "M", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/wrok"}],
+                "workingDirectory": "$AZ_BATCHAI_JOB_MOUNT_ROOT/wrok/code",
+                "pythonEnvironment": {"requirementsFile": "$AZ_BATCHAI_JOB_MOUNT_ROOT/work/requirements.txt"},
             }),
             &["work"],
             Some(&["shared"]),
@@ -137,6 +147,8 @@ mod tests {
                  find its files there",
                 "properties.outputDirectories[0].pathPrefix: no volume is mounted at 'wrok' (mounted: shared); its files \
                  stay on the node",
+                "properties.workingDirectory: no volume is mounted at 'wrok' (mounted: work); the job does not find its \
+                 files there",
             ]
         );
     }

@@ -1,0 +1,144 @@
+//! Validation of the fields that Corro adds to Batch AI's jobs: working directory, Python environment, dependencies and
+//! retries. Whether the jobs of `dependsOn` exist is for the server to check.
+
+use std::collections::BTreeSet;
+
+use super::limits::{MAX_DEPENDENCIES, check_count, check_path};
+use super::prefix::{JOB_ROOTS, check_prefix};
+use super::refuse;
+use crate::batchai::{JobReference, JobSpec};
+use crate::error::ApiError;
+
+/// Maximum of `constraints.maxRetryCount`.
+const MAX_RETRY_COUNT: u32 = 100;
+
+pub fn check_extensions(spec: &JobSpec) -> Result<(), ApiError> {
+    if let Some(directory) = &spec.working_directory {
+        let message = "the directory is empty: name one, or leave it out for the job's own directory";
+        check_job_path("properties.workingDirectory", directory, message)?;
+    }
+    check_python_environment(spec)?;
+    check_dependencies(spec)?;
+    let retries = spec.constraints.max_retry_count;
+    if retries > MAX_RETRY_COUNT {
+        let message = format!("maxRetryCount is {retries}: use at most {MAX_RETRY_COUNT}");
+        return refuse("properties.constraints.maxRetryCount", &message);
+    }
+    Ok(())
+}
+
+fn check_python_environment(spec: &JobSpec) -> Result<(), ApiError> {
+    let Some(environment) = &spec.python_environment else { return Ok(()) };
+    let field = "properties.pythonEnvironment";
+    let (name, path) = match (&environment.requirements_file, &environment.conda_file) {
+        (Some(path), None) => ("requirementsFile", path),
+        (None, Some(path)) => ("condaFile", path),
+        (None, None) => return refuse(field, "no file is given: give requirementsFile or condaFile"),
+        (Some(_), Some(_)) => {
+            return refuse(field, "both requirementsFile and condaFile are given: give one of them");
+        }
+    };
+    check_job_path(&format!("{field}.{name}"), path, "the path is empty: name the file that lists the packages")?;
+    if name == "condaFile" && spec.container_settings.is_some() {
+        let message = "a conda environment cannot be made in a container: use an image that has the packages, or \
+                       requirementsFile";
+        return refuse(&format!("{field}.condaFile"), message);
+    }
+    Ok(())
+}
+
+/// Checks a path on a mounted volume or below the job's own directories.
+fn check_job_path(field: &str, path: &str, if_empty: &str) -> Result<(), ApiError> {
+    if path.trim().is_empty() {
+        return refuse(field, if_empty);
+    }
+    check_path(field, path)?;
+    check_prefix(field, path, &JOB_ROOTS)
+}
+
+fn check_dependencies(spec: &JobSpec) -> Result<(), ApiError> {
+    let field = "properties.dependsOn";
+    check_count(field, "jobs", spec.depends_on.len(), MAX_DEPENDENCIES)?;
+    let mut seen = BTreeSet::new();
+    for (i, text) in spec.depends_on.iter().enumerate() {
+        let field = format!("{field}[{i}]");
+        if let Err(problem) = JobReference::parse(text) {
+            return refuse(&field, &problem);
+        }
+        if !seen.insert(text.to_lowercase()) {
+            return refuse(&field, &format!("the job '{text}' is given twice: give each job once"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validate::check_job;
+    use serde_json::{Value, json};
+
+    /// Checks which field of a job is refused, and a part of the message.
+    fn check(change: Value, expected: Option<(&str, &str)>) {
+        let mut job =
+            json!({"nodeCount": 1, "stdOutErrPathPrefix": "x", "customToolkitSettings": {"commandLine": "a"}});
+        let fields = change.as_object().expect("an object").clone();
+        job.as_object_mut().expect("an object").extend(fields);
+        let spec: JobSpec = serde_json::from_value(job).expect("well-formed");
+        let refused = check_job(&spec).err().map(|error| (error.target.unwrap_or_default(), error.message));
+        match (&refused, expected) {
+            (None, None) => {}
+            (Some((target, message)), Some((field, part))) => {
+                assert_eq!(target, &format!("properties.{field}"), "{change}");
+                assert!(message.contains(part), "{change}: {message}");
+            }
+            _ => panic!("{change}: {refused:?}"),
+        }
+    }
+
+    #[test]
+    fn a_working_directory_is_on_a_volume_or_in_the_job() {
+        let directory = |path: &str| json!({"workingDirectory": path});
+        for good in ["$AZ_BATCHAI_JOB_MOUNT_ROOT/work/code", "$AZ_BATCHAI_JOB_TEMP", "code", "$AZ_BATCHAI_INPUT_CODE"] {
+            check(directory(good), None);
+        }
+        check(directory(" "), Some(("workingDirectory", "the directory is empty")));
+        check(directory("/etc"), Some(("workingDirectory", "not below a mounted volume")));
+        check(directory("$HOME"), Some(("workingDirectory", "not below a mounted volume")));
+        check(directory("code/../.."), Some(("workingDirectory", "leave '..' out")));
+        check(directory(&"a".repeat(5_000)), Some(("workingDirectory", "use at most 4096")));
+    }
+
+    #[test]
+    fn a_python_environment_has_one_file() {
+        let environment = |value: Value| json!({"pythonEnvironment": value});
+        check(environment(json!({"requirementsFile": "$AZ_BATCHAI_JOB_MOUNT_ROOT/work/requirements.txt"})), None);
+        check(environment(json!({"condaFile": "environment.yml"})), None);
+        check(environment(json!({})), Some(("pythonEnvironment", "no file is given")));
+        let both = json!({"requirementsFile": "a", "condaFile": "b"});
+        check(environment(both), Some(("pythonEnvironment", "give one of them")));
+        let field = "pythonEnvironment.requirementsFile";
+        check(environment(json!({"requirementsFile": ""})), Some((field, "the path is empty")));
+        check(environment(json!({"requirementsFile": "/root/r.txt"})), Some((field, "not below a mounted volume")));
+        let container = json!({"imageSourceRegistry": {"image": "python:3"}});
+        let in_container = |value: Value| json!({"pythonEnvironment": value, "containerSettings": container});
+        check(in_container(json!({"requirementsFile": "r.txt"})), None);
+        check(in_container(json!({"condaFile": "e.yml"})), Some(("pythonEnvironment.condaFile", "in a container")));
+    }
+
+    #[test]
+    fn dependencies_are_names_of_different_jobs() {
+        check(json!({"dependsOn": ["prep", "other/prep", "other/train"]}), None);
+        check(json!({"dependsOn": ["prep", "a b"]}), Some(("dependsOn[1]", "'a b' is not a valid job name")));
+        check(json!({"dependsOn": ["prep", "x", "PREP"]}), Some(("dependsOn[2]", "the job 'PREP' is given twice")));
+        let many = |count: usize| (0..count).map(|i| format!("job-{i}")).collect::<Vec<_>>();
+        check(json!({"dependsOn": many(MAX_DEPENDENCIES)}), None);
+        check(json!({"dependsOn": many(MAX_DEPENDENCIES + 1)}), Some(("dependsOn", "101 jobs are given")));
+    }
+
+    #[test]
+    fn retries_are_bounded() {
+        check(json!({"constraints": {"maxRetryCount": 100}}), None);
+        check(json!({"constraints": {"maxRetryCount": 101}}), Some(("constraints.maxRetryCount", "use at most 100")));
+    }
+}
