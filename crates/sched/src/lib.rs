@@ -3,7 +3,8 @@
 //!
 //! Reading order: [`view`] (input), [`policy`], [`mod@plan`] (output), [`scale`] (nodes per cluster), [`capacity`] (cores
 //! of a region and preemption), [`order`] (queue order), [`forecast`] and [`backfill`] (which jobs start),
-//! [`wait_explanation`] and `start_estimate` (why the others wait, and until when).
+//! [`wait_explanation`] and `start_estimate` (why the others wait, and until when). Apart from it, [`successive_halving`] decides
+//! which trials of a sweep stop early.
 
 pub mod backfill;
 pub mod capacity;
@@ -13,6 +14,7 @@ pub mod plan;
 pub mod policy;
 pub mod scale;
 mod start_estimate;
+pub mod successive_halving;
 pub mod view;
 pub mod wait_explanation;
 

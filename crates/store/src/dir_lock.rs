@@ -36,8 +36,9 @@ pub struct DirLock {
 /// Shared lock of commands that read a directory while no server runs.
 #[derive(Debug)]
 pub struct SharedDirLock {
-    _directory: File,
+    // Released before the directory: a server locks the directory first, and must not find the file still locked.
     _file: Option<File>,
+    _directory: File,
 }
 
 impl DirLock {

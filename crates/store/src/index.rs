@@ -1,8 +1,10 @@
-//! Secondary indexes of the snapshot: nodes, queue and active jobs of each cluster, jobs that are being deleted, open
-//! and ended operations. Their cost does not depend on jobs that ended long ago.
+//! Secondary indexes of the snapshot: nodes, queue and active jobs of each cluster, dependencies between jobs, jobs that
+//! are being deleted, open and ended operations. Their cost does not depend on jobs that ended long ago.
 //!
 //! Changed only by [`State::put`](crate::State::put) and [`State::remove`](crate::State::remove), together with the
 //! tables. Derived data: built from the tables at start.
+
+mod dependencies;
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use corro_model::state::JobState;
 use corro_model::{ClusterKey, ExperimentKey, JobKey, NodeId, Timestamp};
 use imbl::{OrdMap, OrdSet};
 
+use self::dependencies::DependencyIndex;
 use crate::records::{JobRecord, NodeRecord, OperationRecord, Table};
 
 /// Queued job, reduced to the fields that the scheduler reads.
@@ -30,6 +33,7 @@ pub struct Index {
     /// Only clusters with at least one entry.
     clusters: OrdMap<ClusterKey, ClusterIndex>,
     deleting_jobs: OrdSet<JobKey>,
+    dependencies: DependencyIndex,
     /// Run times of succeeded jobs by experiment, keyed by end and sequence number.
     run_times: OrdMap<ExperimentKey, OrdMap<(Timestamp, u64), Duration>>,
     open_operations: OrdSet<String>,
@@ -42,6 +46,8 @@ pub struct Index {
 struct ClusterIndex {
     nodes: Table<NodeId, NodeRecord>,
     queue: OrdMap<QueueKey, QueueEntry>,
+    /// Queued jobs that wait for other jobs; the planner does not see them.
+    dependent: Table<JobKey, JobRecord>,
     active: Table<JobKey, JobRecord>,
 }
 
@@ -102,6 +108,21 @@ impl Index {
         self.clusters.get(cluster).map_or(0, |own| own.queue.len())
     }
 
+    pub(crate) fn dependent_jobs_of<'a>(
+        &'a self,
+        cluster: &ClusterKey,
+    ) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
+        self.clusters.get(cluster).into_iter().flat_map(|own| own.dependent.iter())
+    }
+
+    pub(crate) fn ended_dependencies(&self) -> impl Iterator<Item = &JobKey> {
+        self.dependencies.ended.iter()
+    }
+
+    pub(crate) fn dependents_of<'a>(&'a self, job: &JobKey) -> impl Iterator<Item = &'a JobKey> {
+        self.dependencies.dependents.get(job).into_iter().flat_map(|dependents| dependents.iter())
+    }
+
     pub(crate) fn active_of<'a>(
         &'a self,
         cluster: &ClusterKey,
@@ -145,6 +166,7 @@ impl Index {
                 Some(JobSlot::Queued(_, queue_key)) => {
                     self.within(&old.cluster, |own| _ = own.queue.remove(&queue_key))
                 }
+                Some(JobSlot::Dependent(_)) => self.within(&old.cluster, |own| _ = own.dependent.remove(key)),
                 Some(JobSlot::Active(_)) => self.within(&old.cluster, |own| _ = own.active.remove(key)),
                 None => {}
             }
@@ -153,6 +175,9 @@ impl Index {
             match is {
                 Some(JobSlot::Queued(cluster, queue_key)) => {
                     self.within(cluster, |own| _ = own.queue.insert(queue_key, QueueEntry::new(key, new)));
+                }
+                Some(JobSlot::Dependent(cluster)) => {
+                    self.within(cluster, |own| _ = own.dependent.insert(key.clone(), new.clone()));
                 }
                 Some(JobSlot::Active(cluster)) => {
                     self.within(cluster, |own| _ = own.active.insert(key.clone(), new.clone()));
@@ -168,6 +193,17 @@ impl Index {
             (true, false) => _ = self.deleting_jobs.remove(key),
             _ => {}
         }
+    }
+
+    /// Updates the dependencies after a job was added, changed or removed. `jobs` includes the change.
+    pub(crate) fn update_dependencies(
+        &mut self,
+        key: &JobKey,
+        old: Option<&Arc<JobRecord>>,
+        new: Option<&Arc<JobRecord>>,
+        jobs: &Table<JobKey, JobRecord>,
+    ) {
+        self.dependencies.update(key, old, new, jobs);
     }
 
     /// Adds or removes the run time of a succeeded job.
@@ -211,7 +247,7 @@ impl Index {
         }
         let own = self.clusters.get_mut(cluster).expect("it was put there just now");
         change(own);
-        if own.nodes.is_empty() && own.queue.is_empty() && own.active.is_empty() {
+        if own.nodes.is_empty() && own.queue.is_empty() && own.dependent.is_empty() && own.active.is_empty() {
             self.clusters.remove(cluster);
         }
     }
@@ -221,12 +257,14 @@ impl Index {
 #[derive(PartialEq, Eq)]
 enum JobSlot<'a> {
     Queued(&'a ClusterKey, QueueKey),
+    Dependent(&'a ClusterKey),
     Active(&'a ClusterKey),
 }
 
 impl<'a> JobSlot<'a> {
     fn from_record(job: &'a JobRecord) -> Option<Self> {
         match job.state() {
+            JobState::Queued if !job.unmet_dependencies().is_empty() => Some(Self::Dependent(&job.cluster)),
             JobState::Queued => {
                 let queue_key = QueueKey { priority: Reverse(job.spec.scheduling_priority), sequence: job.sequence };
                 Some(Self::Queued(&job.cluster, queue_key))

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use corro_model::arm::{AccountIdentity, AccountSettings};
-use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobSpec, Provisioning, Tags};
+use corro_model::batchai::{
+    AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobAnnotations, JobSpec, Provisioning, Tags,
+};
 use corro_model::host::Inventory;
 use corro_model::rbac::Assignment;
 use corro_model::state::{JobState, NodeState, Preemption};
@@ -163,17 +165,28 @@ pub struct JobRecord {
     pub secrets: Option<Ciphertext>,
     pub fingerprint: String,
     pub segment: String,
+    /// Client id of the principal that submitted it; `None` in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     pub provisioning: Provisioning,
     /// Number of placements.
     pub attempts: u32,
     /// Eviction of an attempt; irrevocable once sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted: Option<EvictionRecord>,
+    #[serde(default, skip_serializing_if = "JobAnnotations::is_empty")]
+    pub annotations: JobAnnotations,
     /// First node loss of an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) loss: Option<Loss>,
     /// Attempts that did not end the job, oldest first.
     pub lost_attempts: Vec<LostAttempt>,
+    /// Those of them that failed; at most `constraints.maxRetryCount`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) failed_attempts: u32,
+    /// Jobs of `dependsOn` that have not succeeded. The planner does not see the job while there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unmet_dependencies: Vec<JobKey>,
     /// Nodes of the last attempt that has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) former_nodes: Vec<NodeId>,
@@ -203,7 +216,14 @@ pub struct Loss {
 pub struct LostAttempt {
     pub number: u32,
     pub ended: Timestamp,
+    /// Exit code of the program that failed; `None` if the attempt was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
     pub reason: BatchAiError,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// Input for a new job record.
@@ -223,13 +243,38 @@ impl JobRecord {
     pub fn queued(job: NewJob, now: Timestamp) -> Self {
         let NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning } = job;
         let (attempts, evicted, loss, lost_attempts, state) = (0, None, None, Vec::new(), JobState::Queued);
-        let former_nodes = Vec::new();
+        let (former_nodes, owner, failed_attempts, unmet_dependencies) = (Vec::new(), None, 0, Vec::new());
+        let annotations = JobAnnotations::default();
         #[rustfmt::skip]
         let record = Self {
-            name, guid, sequence, cluster, spec: Arc::new(spec), secrets, fingerprint, segment, provisioning,
-            attempts, evicted, loss, lost_attempts, former_nodes, state, since: now,
+            name, guid, sequence, cluster, spec: Arc::new(spec), secrets, fingerprint, segment, owner, provisioning,
+            attempts, evicted, annotations, loss, lost_attempts, failed_attempts, unmet_dependencies, former_nodes, state, since: now,
         };
         record
+    }
+
+    /// The record with the client id of the principal that submits the job.
+    pub fn owned_by(self, principal: &str) -> Self {
+        Self { owner: Some(principal.to_owned()), ..self }
+    }
+
+    /// The record of a new job that waits until these jobs have succeeded.
+    pub fn depending_on(self, dependencies: Vec<JobKey>) -> Self {
+        Self { unmet_dependencies: dependencies, ..self }
+    }
+
+    /// Jobs that must succeed before this queued job may be placed. Crossed off by
+    /// [`Txn::meet_dependency`](crate::Txn::meet_dependency).
+    pub fn unmet_dependencies(&self) -> &[JobKey] {
+        match self.state {
+            JobState::Queued => &self.unmet_dependencies,
+            _ => &[],
+        }
+    }
+
+    /// Attempts that failed and were followed by another. Counted by [`Txn::retry`](crate::Txn::retry).
+    pub fn failed_attempts(&self) -> u32 {
+        self.failed_attempts
     }
 
     /// Submission time; `since` is the start of the present state.

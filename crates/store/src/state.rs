@@ -48,14 +48,32 @@ impl State {
     /// Inserts a record and updates the index. Not durable; use `Txn::put` for that.
     pub fn put<R: Record>(&mut self, key: R::Key, record: Arc<R>) {
         let old = R::table_mut(self).insert(key.clone(), record.clone());
-        R::reindex(&mut self.index, &key, old.as_ref(), Some(&record));
+        R::reindex(self, &key, old.as_ref(), Some(&record));
     }
 
     /// Removes a record; `false` if there is none.
     pub fn remove<R: Record>(&mut self, key: &R::Key) -> bool {
         let old = R::table_mut(self).remove(key);
-        R::reindex(&mut self.index, key, old.as_ref(), None);
+        R::reindex(self, key, old.as_ref(), None);
         old.is_some()
+    }
+
+    pub(crate) fn index_node(&mut self, id: &NodeId, old: Option<&Arc<NodeRecord>>, new: Option<&Arc<NodeRecord>>) {
+        self.index.node(id, old, new);
+    }
+
+    pub(crate) fn index_job(&mut self, key: &JobKey, old: Option<&Arc<JobRecord>>, new: Option<&Arc<JobRecord>>) {
+        self.index.job(key, old, new);
+        self.index.update_dependencies(key, old, new, &self.jobs);
+    }
+
+    pub(crate) fn index_operation(
+        &mut self,
+        id: &String,
+        old: Option<&Arc<OperationRecord>>,
+        new: Option<&Arc<OperationRecord>>,
+    ) {
+        self.index.operation(id, old, new);
     }
 
     #[cfg(test)]
@@ -67,12 +85,12 @@ impl State {
         self.index.nodes(cluster)
     }
 
-    /// Queued jobs of a cluster: high priority first, then in order of submission.
+    /// Queued jobs of a cluster that wait for nodes: high priority first, then in order of submission.
     pub fn queued_jobs<'a>(&'a self, cluster: &ClusterKey) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
         self.index.queue(cluster)
     }
 
-    /// Queued jobs of one priority, in order of submission.
+    /// Queued jobs of one priority that wait for nodes, in order of submission.
     pub fn queued_jobs_at<'a>(
         &'a self,
         cluster: &ClusterKey,
@@ -86,8 +104,27 @@ impl State {
         self.index.run_times(experiment)
     }
 
+    /// Number of queued jobs of a cluster that wait for nodes.
     pub fn queue_length(&self, cluster: &ClusterKey) -> usize {
         self.index.queue_length(cluster)
+    }
+
+    /// Queued jobs of a cluster that wait for other jobs.
+    pub fn dependent_jobs_of<'a>(
+        &'a self,
+        cluster: &ClusterKey,
+    ) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
+        self.index.dependent_jobs_of(cluster)
+    }
+
+    /// Jobs that have ended or do not exist and that queued jobs still wait for.
+    pub fn ended_dependencies(&self) -> impl Iterator<Item = &JobKey> {
+        self.index.ended_dependencies()
+    }
+
+    /// Queued jobs that wait for this job.
+    pub fn dependents_of<'a>(&'a self, job: &JobKey) -> impl Iterator<Item = &'a JobKey> {
+        self.index.dependents_of(job)
     }
 
     /// Running and terminating jobs of a cluster.

@@ -246,8 +246,42 @@ impl Txn {
     pub fn requeue(&mut self, key: &JobKey, reason: BatchAiError, now: Timestamp) -> Result<(), TransitionError> {
         self.release_nodes(key, JobEvent::Requeued, now, Some(&reason))?;
         self.update::<JobRecord>(key, |job| {
-            job.lost_attempts.push(LostAttempt { number: job.attempts, ended: now, reason });
+            job.lost_attempts.push(LostAttempt { number: job.attempts, ended: now, exit_code: None, reason });
         });
+        Ok(())
+    }
+
+    /// Requeues a job whose attempt failed with `reason`, counts the attempt and releases its nodes.
+    pub fn retry(
+        &mut self,
+        key: &JobKey,
+        exit_code: i32,
+        reason: BatchAiError,
+        now: Timestamp,
+    ) -> Result<(), TransitionError> {
+        self.release_nodes(key, JobEvent::Requeued, now, Some(&reason))?;
+        self.update::<JobRecord>(key, |job| {
+            job.lost_attempts.push(LostAttempt {
+                number: job.attempts,
+                ended: now,
+                exit_code: Some(exit_code),
+                reason,
+            });
+            job.failed_attempts += 1;
+        });
+        Ok(())
+    }
+
+    /// Crosses off a dependency of a queued job. Refused unless the dependency has succeeded: it may have been terminated
+    /// since that was decided.
+    pub fn meet_dependency(&mut self, key: &JobKey, dependency: &JobKey) -> Result<(), TransitionError> {
+        let succeeded =
+            self.get::<JobRecord>(dependency).is_some_and(|job| matches!(job.state, JobState::Succeeded { .. }));
+        let state = self.get::<JobRecord>(key).map_or("gone", |job| job.state.name());
+        if !succeeded || state != JobState::Queued.name() {
+            return Err(TransitionError { thing: "job", state, event: "dependencyMet" });
+        }
+        self.update::<JobRecord>(key, |job| job.unmet_dependencies.retain(|unmet| unmet != dependency));
         Ok(())
     }
 

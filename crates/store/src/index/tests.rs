@@ -14,7 +14,9 @@ use crate::{NewJob, OperationGoal, State, Txn};
 /// A random change; the numbers identify jobs, clusters, nodes and operations.
 #[derive(Clone, Debug)]
 enum Change {
-    Submit { job: u8, cluster: u8, priority: u8 },
+    Submit { job: u8, cluster: u8, priority: u8, after: Option<u8> },
+    MeetDependency { job: u8, dependency: u8 },
+    Retry { job: u8 },
     Place { job: u8, node: u8 },
     Requeue { job: u8 },
     End { job: u8, well: bool },
@@ -32,7 +34,11 @@ enum Change {
 fn changes() -> impl Strategy<Value = Change> {
     let small = 0u8..6;
     prop_oneof![
-        3 => (small.clone(), 0u8..2, 0u8..3).prop_map(|(job, cluster, priority)| Change::Submit { job, cluster, priority }),
+        3 => (small.clone(), 0u8..2, 0u8..3, proptest::option::of(small.clone())).prop_map(|(job, cluster, priority, after)| {
+            Change::Submit { job, cluster, priority, after }
+        }),
+        2 => (small.clone(), small.clone()).prop_map(|(job, dependency)| Change::MeetDependency { job, dependency }),
+        1 => small.clone().prop_map(|job| Change::Retry { job }),
         3 => (small.clone(), small.clone()).prop_map(|(job, node)| Change::Place { job, node }),
         1 => small.clone().prop_map(|job| Change::Requeue { job }),
         1 => (small.clone(), any::<bool>()).prop_map(|(job, well)| Change::End { job, well }),
@@ -84,10 +90,13 @@ fn new_job(sequence: u64, cluster: u8, priority: u8) -> JobRecord {
 /// Applies a change. State machines may refuse it; an accepted change must be indexed.
 fn apply(txn: &mut Txn, change: Change) -> Result<(), corro_model::state::TransitionError> {
     match change {
-        Change::Submit { job, cluster, priority } => {
+        Change::Submit { job, cluster, priority, after } => {
             let sequence = txn.next_sequence();
-            txn.put(job_key(job), new_job(sequence, cluster, priority));
+            let dependencies = after.into_iter().filter(|after| *after != job).map(job_key).collect();
+            txn.put(job_key(job), new_job(sequence, cluster, priority).depending_on(dependencies));
         }
+        Change::MeetDependency { job, dependency } => txn.meet_dependency(&job_key(job), &job_key(dependency))?,
+        Change::Retry { job } => txn.retry(&job_key(job), 1, BatchAiError::new("X", "x"), at(2))?,
         Change::Place { job, node } => txn.place(&job_key(job), vec![node_id(node)], at(1))?,
         Change::Requeue { job } => txn.requeue(&job_key(job), BatchAiError::new("X", "x"), at(2))?,
         Change::End { job, well: true } => txn.end_attempt(&job_key(job), JobEvent::Succeeded { at: at(3) }, at(3))?,
@@ -146,7 +155,7 @@ fn check(state: &State) {
     let is_active = |job: &JobRecord| !job.state().is_terminal() && *job.state() != JobState::Queued;
     for cluster in [cluster_key(0), cluster_key(1)] {
         let mut queue: Vec<_> = state.jobs.iter().filter(|(_, job)| job.cluster == cluster).collect();
-        queue.retain(|(_, job)| *job.state() == JobState::Queued);
+        queue.retain(|(_, job)| *job.state() == JobState::Queued && job.unmet_dependencies().is_empty());
         queue.sort_by_key(|(_, job)| (Reverse(job.spec.scheduling_priority), job.sequence));
         let indexed: Vec<_> = state.queued_jobs(&cluster).collect();
         assert_eq!(
@@ -163,6 +172,8 @@ fn check(state: &State) {
         });
         assert_eq!(brief.collect::<Vec<_>>(), scanned.collect::<Vec<_>>());
         keys(indexed);
+        let dependent = keys(state.dependent_jobs_of(&cluster).collect());
+        assert_eq!(dependent, scan(&|job| job.cluster == cluster && !job.unmet_dependencies().is_empty()));
         let active = keys(state.active_jobs_of(&cluster).collect());
         assert_eq!(active, scan(&|job| job.cluster == cluster && is_active(job)));
         let nodes: Vec<_> = state.nodes.iter().filter(|(_, node)| node.cluster == cluster).collect();
@@ -173,6 +184,7 @@ fn check(state: &State) {
         }
     }
     assert_eq!(keys(state.active_jobs().collect()), scan(&is_active));
+    check_dependencies(state);
     let mut times: Vec<_> = state
         .jobs
         .values()
@@ -196,6 +208,18 @@ fn check(state: &State) {
     let known = state.jobs.values().map(|job| &job.cluster).chain(state.nodes.values().map(|node| &node.cluster));
     let known: BTreeSet<_> = known.collect();
     assert!(state.index().clusters.keys().all(|cluster| known.contains(cluster)), "a cluster without anything is kept");
+}
+
+fn check_dependencies(state: &State) {
+    let waits = state.jobs.iter().flat_map(|(key, job)| job.unmet_dependencies().iter().map(move |unmet| (unmet, key)));
+    let waits: BTreeSet<_> = waits.collect();
+    let has_ended = |key: &JobKey| state.jobs.get(key).is_none_or(|job| job.state().is_terminal());
+    let ended: BTreeSet<_> = waits.iter().map(|(unmet, _)| *unmet).filter(|unmet| has_ended(unmet)).collect();
+    assert_eq!(state.ended_dependencies().collect::<BTreeSet<_>>(), ended);
+    for job in (0..6).map(job_key) {
+        let dependents: BTreeSet<_> = waits.iter().filter(|(unmet, _)| **unmet == job).map(|(_, key)| *key).collect();
+        assert_eq!(state.dependents_of(&job).collect::<BTreeSet<_>>(), dependents, "{job}");
+    }
 }
 
 proptest! {

@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 
 use super::State;
 use crate::history::HistorySubject;
-use crate::index::Index;
 use crate::records::*;
 
 /// Inserts one decoded record into a state.
@@ -24,8 +23,8 @@ pub trait Record: HistorySubject + Serialize + DeserializeOwned + Clone + Send +
     type Key: Clone + Ord + Serialize + DeserializeOwned + Send + Sync + 'static;
     fn table(state: &State) -> &Table<Self::Key, Self>;
     fn table_mut(state: &mut State) -> &mut Table<Self::Key, Self>;
-    /// Updates the index when the record under `key` changes from `old` to `new`.
-    fn reindex(_index: &mut Index, _key: &Self::Key, _old: Option<&Arc<Self>>, _new: Option<&Arc<Self>>) {}
+    /// Updates the index after the record under `key` changed from `old` to `new`.
+    fn reindex(_state: &mut State, _key: &Self::Key, _old: Option<&Arc<Self>>, _new: Option<&Arc<Self>>) {}
 }
 
 macro_rules! records {
@@ -41,8 +40,8 @@ macro_rules! records {
             fn table_mut(state: &mut State) -> &mut Table<$key, Self> {
                 &mut state.$table
             }
-            $(fn reindex(index: &mut Index, key: &$key, old: Option<&Arc<Self>>, new: Option<&Arc<Self>>) {
-                index.$index(key, old, new);
+            $(fn reindex(state: &mut State, key: &$key, old: Option<&Arc<Self>>, new: Option<&Arc<Self>>) {
+                state.$index(key, old, new);
             })?
         })*
 
@@ -68,10 +67,10 @@ records! {
     ExperimentRecord "experiment" ExperimentKey => experiments;
     ClusterRecord "cluster" ClusterKey => clusters;
     FileServerRecord "fileServer" FileServerKey => file_servers;
-    NodeRecord "node" NodeId => nodes indexed by node moving, "allocated";
-    JobRecord "job" JobKey => jobs indexed by job moving, "submitted";
+    NodeRecord "node" NodeId => nodes indexed by index_node moving, "allocated";
+    JobRecord "job" JobKey => jobs indexed by index_job moving, "submitted";
     AccountRecord "account" String => accounts;
-    OperationRecord "operation" String => operations indexed by operation;
+    OperationRecord "operation" String => operations indexed by index_operation;
     HostRecord "host" String => hosts;
     HostTokenRecord "hostToken" String => host_tokens;
 }
