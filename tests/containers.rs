@@ -24,6 +24,7 @@ fn jobs_run_in_containers_of_docker() {
     site.prepare(2);
     small_cluster(&site);
     a_gang_shares_paths_variables_and_its_container(&engine, &site);
+    packages_are_installed_in_the_container(&site);
     a_directory_of_a_file_server_does_not_lead_to_others(&site);
     check_end_states(&engine, &site);
     exec::commands_run_beside_a_job_in_its_container(&site);
@@ -42,6 +43,7 @@ fn jobs_run_in_containers_of_podman() {
     site.prepare(2);
     small_cluster(&site);
     a_gang_shares_paths_variables_and_its_container(&engine, &site);
+    packages_are_installed_in_the_container(&site);
     check_end_states(&engine, &site);
     exec::commands_run_beside_a_job_in_its_container(&site);
     exec::nodes_of_a_job_reach_each_other(&site);
@@ -123,6 +125,47 @@ fn a_gang_shares_paths_variables_and_its_container(engine: &Engine, site: &Site)
         assert!(!log.contains("canary"), "{log}");
     }
     assert_eq!(engine.containers(), [""; 0]);
+}
+
+/// The image has no Python: a script takes its place and prints its arguments.
+fn packages_are_installed_in_the_container(site: &Site) {
+    let project = site.share().join("cifar/project");
+    std::fs::create_dir_all(&project).expect("the share can be written");
+    let python = "#!/bin/sh\n[ \"$1 $2\" = '-m pip' ] || exit 0\necho \"$PIP_BREAK_SYSTEM_PACKAGES in $PWD: $*\"\n";
+    std::fs::write(project.join("python"), python).expect("a program");
+    std::fs::set_permissions(project.join("python"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("a program");
+    let path = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/project";
+    let more = |variables: Value, directory: &str| {
+        json!({
+            "workingDirectory": directory,
+            "pythonEnvironment": {"requirementsFile": format!("{path}/requirements.txt")},
+            "environmentVariables": variables,
+        })
+    };
+    let variables = json!([{"name": "PATH", "value": format!("{path}:$PATH")}]);
+    submit(site, "packages", 1, "nc6cluster", ranks("echo starts in ${PWD##*/}"), more(variables, path));
+    let job = site.wait_for_end("packages");
+    assert_eq!(job["executionState"], "succeeded", "{job:#}");
+    assert_eq!(site.job_file("packages", "stdout.txt"), "starts in project\n");
+    let installed = site.job_file("packages", "stdout-job_prep.txt");
+    assert!(installed.starts_with("1 in ") && installed.contains("/cifar/project: -m pip install "), "{installed}");
+    assert!(installed.trim_end().ends_with("/cifar/project/requirements.txt"), "{installed}");
+
+    for (name, directory, code, info) in [
+        ("pythonless", path, "PythonEnvironmentFailed", "there is no Python in PATH"),
+        (
+            "lost",
+            "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/none",
+            "WorkingDirectoryFailed",
+            "the container has no such directory",
+        ),
+    ] {
+        submit(site, name, 1, "nc6cluster", ranks("true"), more(json!([]), directory));
+        let job = site.wait_for_end(name);
+        let error = error_of(&job);
+        assert!(error["code"] == code && error.to_string().contains(info), "{job:#}");
+    }
 }
 
 fn a_directory_of_a_file_server_does_not_lead_to_others(site: &Site) {

@@ -24,6 +24,7 @@ fn a_running_job_is_watched_and_joined() {
     let more = json!({
         "environmentVariables": [{"name": "PLAIN", "value": "seen"}],
         "secrets": [{"name": "TOKEN", "value": "canary-exec"}],
+        "workingDirectory": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar",
     });
     site.submit_with("runs", 2, settings, more);
     wait_for("both ranks to begin", || {
@@ -47,7 +48,14 @@ fn a_running_job_is_watched_and_joined() {
     let run = |options: &[&str], command: &[&str]| {
         CommandOutput::from(exec(&site, options, command).output().expect("it runs"))
     };
-    let seen = run(&[], &["sh", "-c", "echo \"$PLAIN/$TOKEN/$RANK\"; [ $PWD = $AZ_BATCHAI_JOB_TEMP ]; exit $((7+$?))"]);
+    let seen = run(
+        &[],
+        &[
+            "sh",
+            "-c",
+            "echo \"$PLAIN/$TOKEN/$RANK\"; [ . -ef $AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar ]; exit $((7+$?))",
+        ],
+    );
     assert_eq!((seen.stdout.as_str(), seen.code), ("seen//\n", 7), "{}", seen.stderr);
     assert_eq!(run(&["--with-secrets"], &["sh", "-c", "echo $TOKEN"]).ok().stdout, "canary-exec\n");
     let rank = run(&["--rank", "1"], &["sh", "-c", "echo $RANK/$TOKEN; echo $AZ_BATCHAI_JOB_TEMP"]).ok().stdout;

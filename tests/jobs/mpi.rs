@@ -68,6 +68,37 @@ fn a_real_mpirun_starts_the_ranks_on_all_nodes() {
 
 /// A program linked with the launcher's own library connects in `MPI_Init`, and sums over both nodes.
 #[test]
+fn a_real_mpirun_marks_lines_and_starts_ranks_in_the_working_directory() {
+    let found: Vec<&str> = LAUNCHERS.into_iter().filter(|name| find_program(name).is_some()).collect();
+    if found.is_empty() {
+        return skip::missing_component(format_args!("there is none of {LAUNCHERS:?}"));
+    }
+    let site = Site::start();
+    site.prepare(2);
+    std::fs::create_dir(site.share().join("cifar/project")).expect("the share can be written");
+    for launcher in found {
+        let name = launcher.replace('.', "_");
+        let command = json!({"commandLine": "echo \"rank $RANK in ${PWD##*/}\"", "processCount": 2});
+        let more = json!({
+            "environmentVariables": [{"name": "CORRO_MPIRUN", "value": launcher}],
+            "workingDirectory": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/project",
+            "prefixOutputWithRank": true,
+        });
+        site.submit_with(&name, 2, json!({"customMpiSettings": command}), more);
+        let job = site.wait_for_end(&name);
+        let said = site.log(&name, "stdout.txt");
+        assert_eq!(job["executionState"], "succeeded", "{job}\n{said}\n{}", site.log(&name, "stderr.txt"));
+        let mut lines: Vec<&str> = said.lines().collect();
+        lines.sort_unstable();
+        let mark = |rank: usize| match launcher.ends_with("openmpi") {
+            true => format!("[1,{rank}]<stdout>:"),
+            false => format!("[{rank}] "),
+        };
+        assert_eq!(lines, [0, 1].map(|rank| format!("{}rank {rank} in project", mark(rank))), "{launcher}");
+    }
+}
+
+#[test]
 fn a_real_mpi_program_adds_up_over_all_nodes() {
     let site = Site::start();
     site.prepare(2);

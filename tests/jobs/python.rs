@@ -11,18 +11,26 @@ use serde_json::{Value, json};
 
 /// A wheel of a package that prints its version.
 fn make_wheel(directory: &Path, version: &str) {
+    make_wheel_of(directory, "corro_probe", version, "");
+}
+
+/// A wheel of a package, with further lines of its metadata.
+fn make_wheel_of(directory: &Path, package: &str, version: &str, metadata: &str) {
     let script = r#"
 import sys, zipfile
-directory, version = sys.argv[1:]
-info = "corro_probe-%s.dist-info/" % version
-with zipfile.ZipFile("%s/corro_probe-%s-py3-none-any.whl" % (directory, version), "w") as wheel:
-    wheel.writestr("corro_probe.py", "version = %r\n" % version)
-    wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: corro-probe\nVersion: %s\n" % version)
+directory, package, version, more = sys.argv[1:]
+info = "%s-%s.dist-info/" % (package, version)
+with zipfile.ZipFile("%s/%s-%s-py3-none-any.whl" % (directory, package, version), "w") as wheel:
+    wheel.writestr("%s.py" % package, "version = %r\n" % version)
+    name = package.replace("_", "-")
+    wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: %s\nVersion: %s\n%s" % (name, version, more))
     wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-    wheel.writestr(info + "RECORD", "corro_probe.py,,\n%sMETADATA,,\n%sWHEEL,,\n%sRECORD,,\n" % (info, info, info))
+    wheel.writestr(info + "RECORD", "%s.py,,\n%sMETADATA,,\n%sWHEEL,,\n%sRECORD,,\n" % (package, info, info, info))
 "#;
     let python = python().expect("asked before");
-    let made = Command::new(python).args(["-c", script]).arg(directory).arg(version).output().expect("python runs");
+    let mut command = Command::new(python);
+    let made = command.args(["-c", script]).arg(directory).args([package, version, metadata]).output();
+    let made = made.expect("python runs");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
@@ -89,6 +97,72 @@ fn packages_of_a_preparation_are_private_to_the_job() {
     let job = submit(&site, "newer", 1, Some("python -m pip install --no-index corro-probe"));
     assert_eq!(job["executionState"], "succeeded", "{job}");
     assert_eq!(site.log("newer", "stdout.txt"), "2.0\n");
+}
+
+#[test]
+fn an_environment_is_made_once_for_all_nodes_of_a_machine() {
+    let Some((site, wheels)) = site() else { return };
+    site.prepare(2);
+    let write = |text: &str| {
+        std::fs::write(site.share().join("cifar/requirements.txt"), text).expect("the share can be written")
+    };
+    let run = |name: &str, nodes: usize| {
+        let settings = json!({"customMpiSettings": {"commandLine": SHOW}});
+        let file = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/requirements.txt";
+        site.submit_with(name, nodes, settings, json!({"pythonEnvironment": {"requirementsFile": file}}));
+        let job = site.wait_for_end(name);
+        let logs = site.file_names(name).into_iter().filter(|name| name.starts_with("execution"));
+        (job, logs.map(|log| site.log(name, &log)).collect::<String>())
+    };
+    write("--no-index\ncorro-probe\n");
+    let (job, log) = run("env", 2);
+    assert_eq!(job["executionState"], "succeeded", "{job}\n{log}");
+    assert_eq!(site.log("env", "stdout.txt"), "1.0\n1.0\n");
+    assert_eq!(log.matches("Z Made the Python environment ").count(), 1, "{log}");
+    assert_eq!(log.matches("Z Using the Python environment ").count(), 1, "{log}");
+    let cache = site.data().join("python-environments");
+    let n_environments = || {
+        let names = std::fs::read_dir(&cache).expect("a cache").map(|entry| entry.expect("listed").file_name());
+        names.filter(|name| !name.to_string_lossy().ends_with(".lock")).count()
+    };
+    assert_eq!(n_environments(), 1);
+    let (_, log) = run("again", 1);
+    assert!(log.contains("Z Using the Python environment ") && !log.contains("Z Made"), "{log}");
+    // Of a newer wheel of the server an environment of its own is made.
+    make_wheel(wheels.path(), "2.0");
+    let (_, log) = run("newer", 1);
+    assert_eq!(site.log("newer", "stdout.txt"), "2.0\n", "{log}");
+    assert_eq!(n_environments(), 2);
+
+    write("--no-index\nno-such-package\n");
+    let (job, _) = run("fails", 1);
+    let error = &job["executionInfo"]["errors"][0];
+    assert_eq!(
+        (&job["executionState"], &error["code"]),
+        (&json!("failed"), &json!("PythonEnvironmentFailed")),
+        "{job}"
+    );
+    assert!(error.to_string().contains("No matching distribution found for no-such-package"), "{error}");
+    assert_eq!(n_environments(), 2);
+}
+
+#[test]
+fn horovod_comes_with_an_environment() {
+    let Some((site, wheels)) = site() else { return };
+    // Without network it is installed all the same, less what it depends on.
+    make_wheel_of(wheels.path(), "horovod", "0.99", "Requires-Dist: no-such-package\n");
+    site.prepare(1);
+    std::fs::write(site.share().join("cifar/requirements.txt"), "--no-index\ncorro-probe\n").expect("written");
+    let show = "python -c 'import corro_probe, horovod; print(corro_probe.version, horovod.version)'";
+    let more = json!({
+        "pythonEnvironment": {"requirementsFile": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/requirements.txt"},
+        // Nothing listens on port 1.
+        "environmentVariables": [{"name": "PIP_INDEX_URL", "value": "http://127.0.0.1:1/simple"}],
+    });
+    site.submit_with("horovod", 1, json!({"customMpiSettings": {"commandLine": show}}), more);
+    let job = site.wait_for_end("horovod");
+    assert_eq!(job["executionState"], "succeeded", "{job}\n{}", site.log("horovod", "stderr-job_prep.txt"));
+    assert_eq!(site.log("horovod", "stdout.txt"), "1.0 0.99\n");
 }
 
 #[test]

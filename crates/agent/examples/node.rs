@@ -1,7 +1,7 @@
 //! A node as a separate process, for the tests of this crate: `node guard` runs a guard, and `node SERVER ROOT ADDRESS
 //! TOKEN` runs an agent whose guards are started from this executable.
 
-use corro_agent::AgentConfig;
+use corro_agent::{AgentConfig, PythonCacheConfig};
 use corro_launch::process::Launcher;
 use corro_model::Secret;
 
@@ -25,6 +25,7 @@ fn main() -> anyhow::Result<()> {
         rejoin: false,
         isolation: Default::default(),
         remote_shares: false,
+        python_cache: PythonCacheConfig::from_environment(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let end = runtime.block_on(corro_agent::run(config))?;

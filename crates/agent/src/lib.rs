@@ -32,7 +32,9 @@ mod task_errors;
 #[cfg(test)]
 mod testing;
 
+use std::fs::DirBuilder;
 use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -51,11 +53,12 @@ use identity::address;
 use identity::incarnation::{Incarnation, TagPrefix, Validity};
 use node::driver;
 use state::{attempt_journal, lease, observation};
+use storage::python_cache::{CacheLimits, PythonCache};
 use storage::tmp_dir::TmpDir;
 use storage::{directories, mounts, tmp_dir};
 use task::exec_target;
 
-pub use config::{AgentConfig, Isolation, IsolationMode};
+pub use config::{AgentConfig, Isolation, IsolationMode, PythonCacheConfig};
 pub use container::engine::sockets as engine_sockets;
 pub use identity::{has_joined, holder, incarnation};
 pub use isolation::enforcement;
@@ -232,6 +235,7 @@ async fn take_over(
     let _ = config.guard.start_fork_server().await;
     let (directories, (journal, record), isolation_support) =
         prepared.await?.context("cannot use the node's directory")?;
+    let python_cache = open_python_cache(&config, directories.root()).context("cannot use the Python cache")?;
     let (config, directories, journal) = (Arc::new(config), Arc::new(directories), Arc::new(journal));
     let credential = Arc::new(credential.clone());
     let (isolation_support, cgroups) = (Arc::new(isolation_support), Arc::new(cgroups));
@@ -242,11 +246,30 @@ async fn take_over(
     let cluster_volumes = mounts::ClusterVolumes::default();
     #[rustfmt::skip]
     let context = task::node_context::NodeContext {
-        config, node, incarnation, tags, address, credential, directories, journal, isolation_support, cgroups, exec_targets,
-        lease_expiry: lease::LeaseExpiry::default(), fuse_mounts, cluster_volumes,
+        config, node, incarnation, tags, address, credential, directories, python_cache, journal, isolation_support, cgroups,
+        exec_targets, lease_expiry: lease::LeaseExpiry::default(), fuse_mounts, cluster_volumes,
         strict_cluster: Arc::default(),
     };
     Ok((context, record))
+}
+
+/// The cache of Python environments. What killed agents left in it is removed in the background.
+fn open_python_cache(config: &AgentConfig, root: &Path) -> io::Result<Arc<PythonCache>> {
+    let PythonCacheConfig { directory, max_environments, max_bytes } = config.python_cache.clone();
+    let limits = CacheLimits { max_environments, max_bytes };
+    let path = directory.unwrap_or_else(|| root.join(directories::PYTHON_ENVIRONMENTS));
+    if ![root].into_iter().chain(config.isolation.hidden.iter().map(AsRef::as_ref)).any(|dir| path.starts_with(dir)) {
+        // Jobs must not see it, and only what is there can be hidden.
+        DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+    }
+    let cache = Arc::new(PythonCache::open(&path, limits)?);
+    let swept = Arc::clone(&cache);
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = swept.remove_unfinished() {
+            tracing::warn!(%error, "unfinished Python environments could not be removed");
+        }
+    });
+    Ok(cache)
 }
 
 /// Kills processes of earlier agents of this directory and removes temporary files and cgroups under names the

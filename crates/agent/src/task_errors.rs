@@ -120,6 +120,48 @@ pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
     failed(error)
 }
 
+/// The working directory that the job names as `given` cannot be used.
+pub fn working_directory(given: &str, path: &Path, node: &NodeId, why: &str) -> TaskFailure {
+    let info = format!(
+        "workingDirectory is '{given}', and {} on node {node} is not a directory that can be used: {why}. Name a directory \
+         of a mounted volume, such as $AZ_BATCHAI_JOB_MOUNT_ROOT/share/project, or leave it out",
+        path.display()
+    );
+    let error = BatchAiError::new("WorkingDirectoryFailed", "Unable to start in the working directory of the job")
+        .with("Node", node.as_str())
+        .with("Field", "workingDirectory")
+        .with("Path", path.display().to_string());
+    failed(error.with("Info", info))
+}
+
+/// The Python environment that the job asks for in `field` could not be made.
+pub fn python_environment(node: &NodeId, field: &str, file: &Path, info: &str) -> TaskFailure {
+    failed(python_environment_error(node, field, file).with("Info", info))
+}
+
+/// The program that makes the job's Python environment failed. `met` as for [`preparation`].
+pub fn python_packages(
+    (node, field, file): (&NodeId, &str, &Path),
+    exit: Exit,
+    met: [(&str, Option<String>); 2],
+    stderr: &[String],
+    info: &str,
+) -> TaskFailure {
+    let mut error = ended(python_environment_error(node, field, file), exit);
+    for (name, limit) in met {
+        error = limit.into_iter().fold(error, |error, limit| error.with(name, limit));
+    }
+    let error = error.with("StdErr", stderr.join("\n")).with("Info", info);
+    TaskFailure { exit_code: Some(exit.shell_code()), error, at: now() }
+}
+
+fn python_environment_error(node: &NodeId, field: &str, file: &Path) -> BatchAiError {
+    BatchAiError::new("PythonEnvironmentFailed", "Unable to make the Python environment of the job")
+        .with("Node", node.as_str())
+        .with("Field", field)
+        .with("Path", file.display().to_string())
+}
+
 /// Job preparation failed. `met` holds the limits that its processes exceeded, by the name of the error detail.
 pub fn preparation(node: &NodeId, exit: Exit, met: [(&str, Option<String>); 2], stderr: &[String]) -> TaskFailure {
     let error = BatchAiError::new("JobPreparationFailed", "Job preparation task failed with non-zero exit code")

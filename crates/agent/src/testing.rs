@@ -48,5 +48,8 @@ pub fn order(n_nodes: u32) -> TaskOrder {
         gpus: 0,
         gang_secret: Secret::new("gang"),
         lost_attempts: Vec::new(),
+        working_directory: None,
+        prefix_output_with_rank: false,
+        python_environment: None,
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -81,6 +81,8 @@ impl ContainerExec {
         ProcessSpec {
             argv: own.map(str::to_owned).into_iter().chain(command).collect(),
             env: spec.env.iter().map(renamed).collect(),
+            // The directory may exist in the container only.
+            cwd: PathBuf::from("/"),
             ..spec
         }
     }

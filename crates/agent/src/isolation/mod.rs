@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use corro_base::error_chain;
 use corro_launch::confinement::Confinement;
-use corro_launch::namespaces::{MountView, Namespaces};
+use corro_launch::namespaces::{MountView, NamespaceError, Namespaces};
 use corro_model::node::{TaskOrder, Volume};
 
 use crate::config::{Isolation, IsolationMode};
-use crate::storage::directories::{Directories, Layout};
+use crate::storage::directories::Layout;
 use crate::storage::mounts;
 use crate::storage::tmp_dir;
 
@@ -102,22 +102,34 @@ fn mode_reason(isolation: &Isolation, order: &TaskOrder) -> &'static str {
     }
 }
 
-/// MountView of a job's processes: hidden are the operator's directories and the node's own directory, which contains its
-/// credential; visible in them are the job's directories and those behind its volumes.
+/// MountView of a job's processes: hidden are the operator's directories and `own`, the node's own directories, which
+/// contain its credential; visible in them are the job's directories and those behind its volumes.
 pub fn job_view(
     isolation: &Isolation,
-    root: &Path,
+    own: &[&Path],
     layout: &Layout,
     order: &TaskOrder,
     cluster_volumes: &[Volume],
 ) -> MountView {
     let real = |path: &Path| path.canonicalize().ok();
     let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| can_be_hidden(path));
-    let hidden = hidden.chain([root.to_owned()]).chain(real(&tmp_dir::base_path()));
-    let own = [&layout.jobs, &layout.mount_root, &layout.home, &layout.wheels, &layout.tmp_dir];
+    let hidden = hidden.chain(own.iter().filter_map(|path| real(path))).chain(real(&tmp_dir::base_path()));
+    let parts = [&layout.jobs, &layout.mount_root, &layout.home, &layout.wheels, &layout.tmp_dir];
     let shared = order.shared_temp.as_ref().filter(|_| order.hosts.len() > 1);
-    let shown = own.into_iter().chain(shared).filter_map(|path| real(path));
+    let shown = parts.into_iter().chain(shared).filter_map(|path| real(path));
     MountView::new(hidden, shown.chain(shown_volumes(order.volumes.iter().chain(cluster_volumes))))
+}
+
+/// Namespaces of a job in which also `directory` is visible, and nothing else of `around`. Blocks for less than a
+/// millisecond.
+pub fn show_directory(
+    namespaces: &Namespaces,
+    view: &MountView,
+    (around, directory): (&Path, &Path),
+    is_read_only: bool,
+) -> Result<Namespaces, NamespaceError> {
+    let view = view.showing(around.to_owned(), directory.to_owned(), is_read_only);
+    Namespaces::create(&view, Some(namespaces.user()))
 }
 
 /// The directory of the cluster's volumes, if the job does not need to write to it: read-only, so that a job leaves
@@ -133,12 +145,12 @@ pub fn read_only_root(layout: &Layout, cluster_volumes: &[Volume], outputs: &[&P
     root.into_iter().collect()
 }
 
-/// MountView of the cluster's own processes: setup task and SSH logins.
-fn cluster_view(isolation: &Isolation, directories: &Directories, home: &Path, volumes: &[Volume]) -> MountView {
+/// MountView of the cluster's own processes: setup task and SSH logins. `own` are the node's own directories.
+fn cluster_view(isolation: &Isolation, own: &[&Path], shown: [&Path; 2], volumes: &[Volume]) -> MountView {
     let real = |path: &Path| path.canonicalize().ok();
     let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| can_be_hidden(path));
-    let hidden = hidden.chain([directories.root().to_owned()]).chain(real(&tmp_dir::base_path()));
-    let shown = [real(home), real(&directories.mount_root())].into_iter().flatten();
+    let hidden = hidden.chain(own.iter().filter_map(|path| real(path))).chain(real(&tmp_dir::base_path()));
+    let shown = shown.into_iter().filter_map(real);
     MountView::new(hidden, shown.chain(shown_volumes(volumes)))
 }
 
@@ -151,17 +163,17 @@ fn shown_volumes<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> impl Iter
     })
 }
 
-/// Namespaces of the cluster's own processes; the error says why they cannot be created. Blocks for less than a
-/// millisecond.
+/// Namespaces of the cluster's own processes, with the node's `own` directories hidden except for `shown`; the error
+/// says why they cannot be created. Blocks for less than a millisecond.
 pub fn confine_cluster(
     isolation: &Isolation,
     support: &Result<(), String>,
-    directories: &Directories,
-    home: &Path,
+    own: &[&Path],
+    shown: [&Path; 2],
     volumes: &[Volume],
 ) -> Result<Confinement, String> {
     Result::clone(support)?;
-    let view = cluster_view(isolation, directories, home, volumes);
+    let view = cluster_view(isolation, own, shown, volumes);
     let namespaces = Namespaces::create(&view, None).map_err(|error| error_chain::join(&error))?;
     check_settings_read_only(&namespaces)?;
     Ok(Confinement { namespaces: Some(namespaces), ..Confinement::default() })
@@ -216,7 +228,9 @@ mod tests {
         order.volumes = vec![volume("s")];
         let layout = Layout::new(&root, tmp_dir::TmpDir::new(&root).path(), &order);
         let isolation = isolation(IsolationMode::Auto, &[&data, Path::new("/"), Path::new("/nowhere")]);
-        let view = job_view(&isolation, &root, &layout, &order, &[volume("t"), volume("missing")]);
+        let cache = data.join("python-environments");
+        let own = [root.as_path(), cache.as_path()];
+        let view = job_view(&isolation, &own, &layout, &order, &[volume("t"), volume("missing")]);
         assert!(view.hidden.contains(&data) && !view.hidden.contains(&PathBuf::from("/")), "{view:?}");
         let shown = ["job-shared/x", "nodes/n1/jobs", "nodes/n1/mounts", "shares/a/s", "shares/a/t"];
         let here: Vec<_> = view.visible.iter().filter(|path| path.starts_with(&data)).cloned().collect();

@@ -87,6 +87,7 @@ async fn run(context: &NodeContext, order: &SetupOrder, tag: String) -> Result<(
         stdout: LogFile::open(&directory, &names.stdout, node)?,
         stderr: LogFile::open(&directory, &names.stderr, node)?,
         mode: Mode::Raw,
+        line_prefix: None,
         late: None,
     };
     log.line(format_args!("Running the setup task of the cluster on node {node}: {}", order.command));

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use corro_launch::line_prefix::LinePrefixer;
 use corro_launch::lines::Sink;
 
 use crate::output::curve_recorder::StreamTap;
@@ -44,12 +45,19 @@ pub struct LogSink {
     log: Arc<LogFile>,
     tap: Option<StreamTap>,
     late: Option<LateOutput>,
+    /// Marks the lines in the log file, and only there.
+    prefixer: Option<LinePrefixer>,
 }
 
 impl LogSink {
     /// A sink for `lines::pump_into` that never fails. Output after the lease goes to `late`.
     pub fn new(log: &Arc<LogFile>, tap: Option<StreamTap>, late: Option<LateOutput>) -> LogSink {
-        LogSink { log: Arc::clone(log), tap, late }
+        LogSink { log: Arc::clone(log), tap, late, prefixer: None }
+    }
+
+    /// Each line in the log file begins with `prefix`.
+    pub fn with_prefix(self, prefix: Option<&str>) -> LogSink {
+        LogSink { prefixer: prefix.map(LinePrefixer::new), ..self }
     }
 
     pub fn path(&self) -> &Path {
@@ -61,11 +69,16 @@ impl Sink for LogSink {
     fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send {
         let (log, tap, block) = (Arc::clone(&self.log), self.tap.clone(), block.to_vec());
         let late = self.late.clone();
+        let prefixed = self.prefixer.as_mut().map(|prefixer| {
+            let mut prefixed = Vec::with_capacity(block.len() + block.len() / 8);
+            prefixer.apply(&block, &mut prefixed);
+            prefixed
+        });
         // On a blocking thread. Fails only when the runtime ends.
         let written = tokio::task::spawn_blocking(move || {
             match late.filter(|late| late.expiry.is_over()) {
                 Some(late) => return late.append(&block),
-                None => log.append(&block),
+                None => log.append(prefixed.as_deref().unwrap_or(&block)),
             }
             if let Some(tap) = tap {
                 tap.observe(&block);
@@ -80,8 +93,11 @@ mod tests {
     use std::fs::File;
 
     use corro_launch::lines::Mode;
+    use corro_model::layout::{ProcessSlot, Role};
+    use corro_model::metrics::CURVES;
 
     use super::*;
+    use crate::output::curve_recorder::Recorder;
     use crate::output::output_dir::OutputDir;
     use crate::testing;
 
@@ -97,6 +113,34 @@ mod tests {
             corro_launch::lines::pump_into(&output[..], Mode::Raw, None, &mut LogSink::new(&log, None, None)).await;
         assert_eq!(n_read.expect("the sink never fails"), 300_000);
         assert_eq!(log.n_lost_bytes(), Some(300_000));
+    }
+
+    #[tokio::test]
+    async fn lines_are_prefixed_in_the_file_and_not_for_the_curves() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let logs = OutputDir::of_test(directory.path(), "stdouterr");
+        let log = LogFile::open(&logs, STDOUT, &testing::node(1)).expect("it opens");
+        let recorder = Recorder::new(&logs, &testing::node(1));
+        let slot = ProcessSlot {
+            number: 3,
+            role: Role::Rank,
+            index: 3,
+            host_idx: 0,
+            command: "x",
+            stdout: STDOUT.to_owned(),
+            stderr: "stderr.txt".to_owned(),
+        };
+        let tap = recorder.tap_process(&slot, 4, 1).expect("a rank");
+        let mut sink = LogSink::new(&log, Some(tap.stdout), None).with_prefix(Some("[3] "));
+        // A dictionary at the start of the line, which a prefix would hide from the parser.
+        for block in [&b"{'loss': 2.5, 'epoch': 1.0}\n50%\r"[..], b"100%\r", b"\nlast\n"] {
+            sink.write(block).await.expect("written");
+        }
+        recorder.flush().await;
+        let read = |path: std::path::PathBuf| std::fs::read_to_string(path).expect("it is there");
+        assert_eq!(read(logs.path().join(STDOUT)), "[3] {'loss': 2.5, 'epoch': 1.0}\n[3] 50%\r[3] 100%\r\n[3] last\n");
+        let curves = read(directory.path().join(CURVES).join(format!("{}.jsonl", testing::node(1))));
+        assert!(curves.contains(r#""name":"loss""#) && curves.contains(r#""rank":3"#), "{curves}");
     }
 
     /// As with an agent that was frozen for longer than its lease.

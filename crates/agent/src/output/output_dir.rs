@@ -16,7 +16,7 @@ use crate::fs::dirfd;
 use crate::storage::directories::{Directories, JobDirectories, SHARED};
 use crate::storage::mounts;
 
-/// Directories in which output may be written.
+/// Directories in which output may be written, and files of the job may be read.
 #[derive(Debug)]
 pub struct OutputRoots(Vec<(PathBuf, Arc<Root>)>);
 
@@ -84,6 +84,24 @@ impl OutputRoots {
             Some(Err(error)) => refused(&error.to_string()),
             None => refused("the path is not valid UTF-8"),
         }
+    }
+
+    /// Opens a regular file of the job for reading. Links that lead out of its volume are refused.
+    pub fn read_file(&self, path: &Path) -> io::Result<File> {
+        let found = self.locate(path)?;
+        found.root.open()?.read_file(&found.relative)
+    }
+
+    /// Opens a directory of the job.
+    pub fn open_dir(&self, path: &Path) -> io::Result<VolumeDir> {
+        let found = self.locate(path)?;
+        found.root.open()?.open_dir(&found.relative)
+    }
+
+    #[cfg(test)]
+    pub fn of_test(root: &Path) -> OutputRoots {
+        let directory = dirfd::open_directory(root).expect("a directory");
+        OutputRoots(vec![(root.to_owned(), Arc::new(Root::Directory(directory)))])
     }
 
     fn add(&mut self, at: &Path, root: Root) {
@@ -159,9 +177,7 @@ impl OutputDir {
 
     #[cfg(test)]
     pub fn of_test(root: &Path, relative: &str) -> OutputDir {
-        let directory = dirfd::open_directory(root).expect("a directory");
-        let roots = OutputRoots(vec![(root.to_owned(), Arc::new(Root::Directory(directory)))]);
-        let found = roots.locate(&root.join(relative)).expect("a path in it");
+        let found = OutputRoots::of_test(root).locate(&root.join(relative)).expect("a path in it");
         found.make().expect("it can be made");
         found
     }

@@ -147,7 +147,7 @@ impl Directories {
             symlinkat(shared, &job, SHARED)?;
         }
         write_hostfile(&job, hostfile(order).as_bytes(), as_new)?;
-        if order.preparation.is_some() {
+        if order.preparation.is_some() || order.python_environment.is_some() {
             // Filled later, but visible in the job's mount namespace only if it exists now.
             self.wheels()?;
         }
@@ -220,7 +220,7 @@ impl Directories {
     pub fn remove(&self) -> io::Result<()> {
         mounts::unmount_below(&self.root)?;
         self.tmp_dir.remove()?;
-        [MOUNTS, JOBS, HOME, LOGIN, WHEELS, STORE_DIR]
+        [MOUNTS, JOBS, HOME, LOGIN, WHEELS, PYTHON_ENVIRONMENTS, STORE_DIR]
             .into_iter()
             .try_for_each(|name| dirfd::remove(&self.handle, name))
     }
@@ -310,6 +310,8 @@ pub(crate) const JOBS: &str = "jobs";
 const HOME: &str = "home";
 const LOGIN: &str = "login";
 const WHEELS: &str = "wheels";
+/// Default directory of Python environments, in the node's directory.
+pub(crate) const PYTHON_ENVIRONMENTS: &str = "python-environments";
 /// Directory shared by the job's nodes, in the job's directory.
 pub const SHARED: &str = "shared";
 const HOSTFILE: &str = "hostfile";

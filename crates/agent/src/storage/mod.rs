@@ -3,4 +3,5 @@
 pub mod dir_reuse;
 pub mod directories;
 pub mod mounts;
+pub mod python_cache;
 pub mod tmp_dir;

@@ -74,7 +74,7 @@ impl ExecTargets {
             job: format!("{workspace}/{experiment}/{job}"),
             tag: tags.attempt_prefix(&order.attempt),
             secrets: order.secrets.iter().map(|secret| secret.name.clone()).collect(),
-            cwd: job_env.directories.layout.job_temp.clone(),
+            cwd: job_env.environment.working_directory.clone(),
             job_env: Arc::clone(job_env),
             guards: guard_sender,
             closing,

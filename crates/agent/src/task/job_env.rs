@@ -1,6 +1,7 @@
 //! Environment of a job on this node: its directories, variables, log directory, confinement and container. Every process of the job is started through it.
 
 use corro_launch::confinement::Confinement;
+use corro_launch::namespaces::MountView;
 use corro_launch::process_spec::ProcessSpec;
 use corro_launch::redact::Secrets;
 use corro_model::node::TaskOrder;
@@ -9,6 +10,7 @@ use crate::container::exec_relay::ContainerExec;
 use crate::output::log_names::LogNames;
 use crate::output::output_dir::OutputDir;
 use crate::storage::directories::JobDirectories;
+use crate::storage::python_cache::CachedEnvironment;
 use crate::task::env_vars::Environment;
 
 /// Environment of a job on this node.
@@ -21,8 +23,12 @@ pub struct JobEnv {
     pub names: LogNames,
     /// Confinement of every process of the job.
     pub confinement: Confinement,
+    /// What its namespaces show, if it has any.
+    pub mount_view: MountView,
     /// The container in which the job's processes run, if it has one.
     pub container: Option<ContainerExec>,
+    /// The Python environment that the job uses, which stays as long as this.
+    pub python: Option<CachedEnvironment>,
 }
 
 impl JobEnv {
@@ -48,8 +54,12 @@ pub fn secret_masking_note(shows_secrets: bool) -> &'static str {
 
 /// Secrets to mask: their values as given, and as expanded in the environment.
 pub fn job_secrets(order: &TaskOrder, environment: Option<&Environment>) -> Secrets {
+    Secrets::new(secret_values(order, environment))
+}
+
+pub fn secret_values<'a>(order: &'a TaskOrder, environment: Option<&'a Environment>) -> impl Iterator<Item = &'a str> {
     let given = order.secrets.iter().map(|secret| secret.value.expose());
     let expanded =
-        order.secrets.iter().filter_map(|secret| environment?.variables.get(&secret.name).map(String::as_str));
-    Secrets::new(given.chain(expanded))
+        order.secrets.iter().filter_map(move |secret| environment?.variables.get(&secret.name).map(String::as_str));
+    given.chain(expanded)
 }

@@ -39,7 +39,7 @@ use crate::task_errors;
 use control::{TaskAbort, TaskControl, wait_for_stop};
 use job_env::JobEnv;
 use node_context::NodeContext;
-use prepare::{container_start, python_env, wheels};
+use prepare::{container_start, preparation, python_env, python_packages, wheels};
 use ranks::mpirun;
 use remote_exec::RemoteExecServer;
 use rendezvous_host::RendezvousHost;
@@ -151,16 +151,22 @@ impl Task {
             self.counters = Counters::start(&job_env.logs, &self.context.node, self.tag(""));
         }
         container_start::enter(self, &mut job_env).await?;
+        prepare::check_working_directory(self, &job_env).await?;
         prepare::add_compatibility(&self.context, &mut job_env, &self.log)?;
         self.install_ssh_shim(&mut job_env)?;
         if self.control.borrow().stop.is_some() {
             return Err(TaskAbort::Stopped);
         }
-        if self.order.preparation.is_some() {
-            wheels::add_to_pip(self, &mut job_env).await?;
-            if job_env.container.is_none() {
-                // In a container a job may install anything.
-                python_env::create(self, &mut job_env).await?;
+        if self.order.preparation.is_some() || self.order.python_environment.is_some() {
+            let wheels = wheels::add_to_pip(self, &mut job_env).await?;
+            let unshared = python_packages::provide(self, &mut job_env, &wheels).await?;
+            // In a container a job may install anything.
+            let venv = match job_env.container {
+                None => python_env::create(self, &mut job_env).await?,
+                Some(_) => None,
+            };
+            if let Some(packages) = unshared {
+                packages.install(self, &mut job_env, venv).await?;
             }
         }
         // From here until the volumes are unmounted, `job exec` can start sessions.
@@ -174,7 +180,7 @@ impl Task {
     /// Everything that runs for the job: preparation, then ranks.
     async fn run_job(&mut self, job_env: &Arc<JobEnv>) -> Result<(), TaskAbort> {
         if let Some(line) = self.order.preparation.clone() {
-            prepare::run_preparation(self, job_env, &line).await?;
+            preparation::run_preparation(self, job_env, &line).await?;
         }
         let mpirun = mpirun::find(self, job_env).await?;
         self.rendezvous = self.open_rendezvous().await?;

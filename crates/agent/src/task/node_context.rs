@@ -17,6 +17,7 @@ use crate::state::attempt_journal::AttemptJournal;
 use crate::state::lease::LeaseExpiry;
 use crate::storage::directories::Directories;
 use crate::storage::mounts::{ClusterVolumes, FuseMounts, MountCommands, MountContext};
+use crate::storage::python_cache::PythonCache;
 use crate::task::exec_target::ExecTargets;
 
 /// Shared handles of a node. Cheap to clone.
@@ -33,6 +34,8 @@ pub struct NodeContext {
     /// For requests to the server outside of the WebSocket.
     pub credential: Arc<NodeCredential>,
     pub directories: Arc<Directories>,
+    /// Python environments of jobs.
+    pub python_cache: Arc<PythonCache>,
     pub journal: Arc<AttemptJournal>,
     /// Whether jobs can be isolated on this machine; the error says why not.
     pub isolation_support: Arc<Result<(), String>>,
@@ -65,12 +68,8 @@ impl NodeContext {
         if isolation.mode_for(self.strict_cluster.load(Ordering::Relaxed)) != IsolationMode::Strict {
             return Ok(Confinement::default());
         }
-        isolation::confine_cluster(
-            isolation,
-            &self.isolation_support,
-            &self.directories,
-            home,
-            &self.cluster_volumes.get(),
-        )
+        let own = [self.directories.root(), self.python_cache.root()];
+        let shown = [home, &self.directories.mount_root()];
+        isolation::confine_cluster(isolation, &self.isolation_support, &own, shown, &self.cluster_volumes.get())
     }
 }

@@ -16,6 +16,7 @@ use corro_launch::process::Process;
 use corro_launch::stopper::Stopper;
 use corro_launch::tail::Tail;
 use corro_model::Timestamp;
+use corro_model::explain::{MAX_TAIL_BYTES, MAX_TAIL_LINES, excerpt};
 
 use crate::output::curve_recorder::{ProcessTap, StreamTap};
 use crate::output::log_file::LogFile;
@@ -23,9 +24,6 @@ use crate::output::log_sink::{LateOutput, LogSink};
 use crate::stats::process_stats::OutputActivity;
 use crate::task::control::{TaskControl, wait_for_stop};
 use crate::task_errors::now;
-
-const TAIL_LINES: usize = 20;
-const TAIL_BYTES: usize = 4 * 1024;
 
 /// A process that has ended, with all its output written.
 #[derive(Debug)]
@@ -45,6 +43,8 @@ pub struct ProcessOutput {
     pub stdout: Arc<LogFile>,
     pub stderr: Arc<LogFile>,
     pub mode: Mode,
+    /// Put before each line in the files.
+    pub line_prefix: Option<String>,
     /// Destination once the lease is over and others may write to those files.
     pub late: Option<LateOutput>,
 }
@@ -103,7 +103,7 @@ async fn supervise(
     let activity = OutputActivity::track(process.pid());
     let stdout = process.stdout.take().map(|stream| activity.watch(stream));
     let stderr = process.stderr.take().map(|stream| activity.watch(stream));
-    let mut tail = Tail::new(TAIL_LINES, TAIL_BYTES);
+    let mut tail = Tail::new(MAX_TAIL_LINES, MAX_TAIL_BYTES);
     let wait = async {
         let exit = process.wait().await;
         // Read at the moment of the exit, so that two ranks that fail independently at once both count as causes.
@@ -111,25 +111,18 @@ async fn supervise(
     };
     let late = |name: &str| output.late.as_ref().map(|late| late.for_stream(name));
     let stream_tap = |of: fn(&ProcessTap) -> &StreamTap| tap.as_ref().map(|tap| of(tap).clone());
+    let prefix = output.line_prefix.as_deref();
+    let stdout_sink = LogSink::new(&output.stdout, stream_tap(|tap| &tap.stdout), late("stdout")).with_prefix(prefix);
+    let stderr_sink = LogSink::new(&output.stderr, stream_tap(|tap| &tap.stderr), late("stderr")).with_prefix(prefix);
     let ((exit, stopped, at), (), ()) = tokio::join!(
         wait,
-        copy_to_log(
-            stdout,
-            output.mode,
-            None,
-            LogSink::new(&output.stdout, stream_tap(|tap| &tap.stdout), late("stdout"))
-        ),
-        copy_to_log(
-            stderr,
-            output.mode,
-            Some(&mut tail),
-            LogSink::new(&output.stderr, stream_tap(|tap| &tap.stderr), late("stderr"))
-        ),
+        copy_to_log(stdout, output.mode, None, stdout_sink),
+        copy_to_log(stderr, output.mode, Some(&mut tail), stderr_sink),
     );
     if let Some(tap) = &tap {
         tap.finish();
     }
-    ProcessEnd { rank, exit, stopped, at, stderr: tail.lines() }
+    ProcessEnd { rank, exit, stopped, at, stderr: excerpt(&tail.lines()) }
 }
 
 async fn copy_to_log(reader: Option<impl AsyncRead + Unpin>, mode: Mode, tail: Option<&mut Tail>, mut log: LogSink) {

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use corro_agent::{AgentConfig, AgentEnd};
+use corro_agent::{AgentConfig, AgentEnd, PythonCacheConfig};
 use corro_launch::kill_tagged::processes_with_tag;
 use corro_launch::process::Launcher;
 use corro_model::layout::{Layout, RankLogs, Ranks};
@@ -337,6 +337,7 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
         rejoin: false,
         isolation: Default::default(),
         remote_shares: false,
+        python_cache: PythonCacheConfig { directory: None, max_environments: 8, max_bytes: 20 << 30 },
     }
 }
 
@@ -427,6 +428,9 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         gpus: 0,
         gang_secret: Secret::new("gang-secret-value"),
         lost_attempts: Vec::new(),
+        working_directory: None,
+        prefix_output_with_rank: false,
+        python_environment: None,
     }
 }
 

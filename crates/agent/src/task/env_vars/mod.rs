@@ -12,6 +12,9 @@ use corro_model::node::{SetupOrder, TaskOrder, TaskSecret};
 use crate::storage::directories::Layout;
 use crate::task::env_vars::expand::{UnknownName, expand};
 
+/// Variable with the working directory of a job that names one, for ranks that another launcher starts.
+pub const WORKING_DIRECTORY_VARIABLE: &str = "CORRO_WORKING_DIRECTORY";
+
 /// Environment of job preparation. Ranks get further variables on top.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Environment {
@@ -20,6 +23,8 @@ pub struct Environment {
     pub log_directory: PathBuf,
     /// Directories that must exist before anything of the job starts.
     pub output_directories: Vec<PathBuf>,
+    /// Directory in which the job's processes start.
+    pub working_directory: PathBuf,
 }
 
 /// Composes the environment in steps, each of which may refer to the variables of those before: the node's own
@@ -51,8 +56,21 @@ pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &Tas
         variables.insert(format!("AZ_BATCHAI_OUTPUT_{}", output.id), text(&path));
         output_directories.push(path);
     }
-    add_user_variables(&mut variables, &order.environment, &order.secrets);
-    Environment { variables, log_directory, output_directories }
+    add_plain_variables(&mut variables, &order.environment);
+    let working_directory = match &order.working_directory {
+        Some(path) => expand_path(path, &variables, &layout.job_temp),
+        None => layout.job_temp.clone(),
+    };
+    if order.working_directory.is_some() {
+        variables.insert(WORKING_DIRECTORY_VARIABLE.to_owned(), text(&working_directory));
+    }
+    add_secrets(&mut variables, &order.secrets);
+    Environment { variables, log_directory, output_directories, working_directory }
+}
+
+/// A path of the job with its variables expanded, relative to `base`.
+pub fn expand_path(path: &str, variables: &BTreeMap<String, String>, base: &Path) -> PathBuf {
+    base.join(expand(path, variables, UnknownName::Remove))
 }
 
 /// Environment of the setup task, and the directory of its logs.
@@ -68,15 +86,19 @@ pub fn for_setup(
     let prefix = home.join(expand(&order.std_out_err_path_prefix, &variables, UnknownName::Remove));
     let logs = prefix.join(&order.segment);
     variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), text(&logs));
-    add_user_variables(&mut variables, &order.environment, &order.secrets);
+    add_plain_variables(&mut variables, &order.environment);
+    add_secrets(&mut variables, &order.secrets);
     (variables, logs)
 }
 
-fn add_user_variables(variables: &mut BTreeMap<String, String>, plain: &[EnvironmentVariable], secrets: &[TaskSecret]) {
+fn add_plain_variables(variables: &mut BTreeMap<String, String>, plain: &[EnvironmentVariable]) {
     for variable in plain {
         let value = expand(&variable.value, variables, UnknownName::Remove);
         variables.insert(variable.name.clone(), value);
     }
+}
+
+fn add_secrets(variables: &mut BTreeMap<String, String>, secrets: &[TaskSecret]) {
     for secret in secrets {
         let value = expand(secret.value.expose(), variables, UnknownName::Keep);
         variables.insert(secret.name.clone(), value);
@@ -114,7 +136,7 @@ fn service_variables(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)
     variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Relative prefixes are relative to the working directory of commands.
+/// Relative paths are relative to the job's own directory.
 fn absolute(layout: &Layout, path: &str) -> PathBuf {
     layout.job_temp.join(path)
 }
@@ -197,6 +219,25 @@ mod tests {
         let one = compose_for(&TaskOrder { layout: testing::command("true"), ..testing::order(1) }).variables;
         assert_eq!(one["AZ_BATCH_HOST_LIST"], "127.0.0.4");
         assert!(!one.contains_key("AZ_BATCH_MASTER_NODE") && !one.contains_key("AZ_BATCHAI_MPI_MASTER_NODE"));
+    }
+
+    #[test]
+    fn the_working_directory_is_the_jobs_own_unless_it_names_one() {
+        for (given, expected) in [
+            (None, "/n/jobs/w/e/j"),
+            (Some("$AZ_BATCHAI_JOB_MOUNT_ROOT/share/$PROJECT"), "/n/jobs/w/e/j/mounts/share/cifar"),
+            (Some("shared/a"), "/n/jobs/w/e/j/shared/a"),
+            (Some("/srv/$KEY"), "/srv/"),
+        ] {
+            let mut order = testing::order(1);
+            order.working_directory = given.map(str::to_owned);
+            order.environment = vec![EnvironmentVariable { name: "PROJECT".into(), value: "cifar".into() }];
+            order.secrets = vec![TaskSecret { name: "KEY".into(), value: Secret::new("hidden") }];
+            let environment = compose_for(&order);
+            assert_eq!(environment.working_directory, Path::new(expected), "{given:?}");
+            let variable = environment.variables.get(WORKING_DIRECTORY_VARIABLE).map(String::as_str);
+            assert_eq!(variable, given.map(|_| expected));
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! Prepares a node for a job: directories, volumes, isolation, the job preparation command; and unmounts the volumes at
-//! the end. Starts nothing of the job but its preparation.
+//! Prepares a node for a job: directories, volumes, isolation, Python packages, the job preparation command; and
+//! unmounts the volumes at the end. Starts nothing of the job but its preparation.
 
 pub mod container_start;
+pub mod preparation;
 pub mod python_env;
+pub mod python_packages;
 pub mod wheels;
 
 use std::collections::BTreeMap;
@@ -13,19 +15,17 @@ use std::path::{Path, PathBuf};
 use corro_launch::compat;
 use corro_launch::confinement::Confinement;
 use corro_launch::environment::inherited;
-use corro_launch::lines::Mode;
-use corro_launch::process_spec::ProcessSpec;
+use corro_launch::namespaces::MountView;
 use corro_launch::redact::Secrets;
 use corro_model::node::{MountTokenRequest, TaskFailure, TaskOrder, Volume, VolumeKind, VolumeSource};
+use tokio::task::spawn_blocking;
 
 use crate::container;
 use crate::isolation;
 use crate::limits::gpus;
 use crate::output::execution_log::ExecutionLog;
-use crate::output::log_file::LogFile;
 use crate::output::log_names::LogNames;
 use crate::output::output_dir::OutputRoots;
-use crate::shell;
 use crate::storage::directories::{JobDirectories, Layout, SHARED};
 use crate::storage::mounts;
 use crate::storage::mounts::{MountCommands, MountContext, MountFailure, MountedVolume};
@@ -34,7 +34,6 @@ use crate::task::control::TaskAbort;
 use crate::task::env_vars;
 use crate::task::job_env::{JobEnv, job_secrets, secret_masking_note};
 use crate::task::node_context::NodeContext;
-use crate::task::processes::{ProcessOutput, TaskProcesses};
 use crate::task_errors;
 
 /// Creates directories, mounts volumes, opens the execution log and isolates the job. Blocks on the disk.
@@ -84,8 +83,8 @@ pub fn set_up_job(
         log.line(format_args!("Created output directory {}", path.display()));
     }
     // A container is isolated by its engine.
-    let confinement = match in_container {
-        true => Confinement::default(),
+    let (confinement, mount_view) = match in_container {
+        true => (Confinement::default(), MountView::default()),
         false => {
             let own = environment.output_directories.iter().chain([&environment.log_directory]);
             let outputs: Vec<&Path> = own.map(AsRef::as_ref).collect();
@@ -94,7 +93,29 @@ pub fn set_up_job(
     };
     let secrets = redacted_secrets(order, secrets, log);
     let confinement = Confinement { secrets, ..confinement };
-    Ok(JobEnv { directories, environment, logs, names, confinement, container: None })
+    let (container, python) = (None, None);
+    Ok(JobEnv { directories, environment, logs, names, confinement, mount_view, container, python })
+}
+
+/// Checks that the working directory that the job names is there, in the job's container if it has one.
+pub async fn check_working_directory(task: &Task, job_env: &JobEnv) -> Result<(), TaskAbort> {
+    let Some(given) = &task.order.working_directory else { return Ok(()) };
+    let path = job_env.environment.working_directory.clone();
+    let checked = if job_env.container.is_some() {
+        let test = ["test -d \"$0\"", &*path.to_string_lossy()];
+        let found = python_env::run_script(task, job_env, Path::new("/bin/sh"), &test).await?;
+        found.map(drop).map_err(|_| "the container has no such directory".to_owned())
+    } else {
+        let checked = path.clone();
+        // On a volume of another machine that may take long.
+        let found = spawn_blocking(move || std::fs::metadata(checked)).await.map_err(io::Error::other);
+        match found.and_then(|found| found) {
+            Ok(found) if found.is_dir() => Ok(()),
+            Ok(_) => Err(io::Error::from(io::ErrorKind::NotADirectory).to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    checked.map_err(|why| task_errors::working_directory(given, &path, &task.context.node, &why).into())
 }
 
 /// Secrets to mask in the output of the job's processes. Logged, because Batch AI showed them.
@@ -113,9 +134,10 @@ fn isolate(
     order: &TaskOrder,
     (cluster_volumes, outputs): (&[Volume], &[&Path]),
     log: &ExecutionLog,
-) -> Result<Confinement, TaskFailure> {
+) -> Result<(Confinement, MountView), TaskFailure> {
     let isolation = &context.config.isolation;
-    let view = isolation::job_view(isolation, context.directories.root(), layout, order, cluster_volumes);
+    let own = [context.directories.root(), context.python_cache.root()];
+    let view = isolation::job_view(isolation, &own, layout, order, cluster_volumes);
     let view = view.with_read_only(isolation::read_only_root(layout, cluster_volumes, outputs));
     let isolation_result = isolation::create(isolation, &context.isolation_support, &view, order);
     let (at, log_text) = (layout.tmp_dir.display(), &isolation_result.log_text);
@@ -124,7 +146,7 @@ fn isolate(
     ));
     match isolation_result.refusal {
         Some(why) => Err(task_errors::isolation(&context.node, &why)),
-        None => Ok(Confinement { namespaces: isolation_result.namespaces, ..Confinement::default() }),
+        None => Ok((Confinement { namespaces: isolation_result.namespaces, ..Confinement::default() }, view)),
     }
 }
 
@@ -209,46 +231,6 @@ pub fn add_compatibility(context: &NodeContext, job_env: &mut JobEnv, log: &Exec
 }
 
 const COMPAT: &str = ".compat";
-
-/// Runs the job preparation command to its end.
-pub async fn run_preparation(task: &mut Task, job_env: &JobEnv, line: &str) -> Result<(), TaskAbort> {
-    let (node, log) = (task.context.node.clone(), task.log.clone());
-    let directory = &job_env.logs;
-    let output = ProcessOutput {
-        stdout: LogFile::open(directory, &job_env.names.preparation_stdout, &node)?,
-        stderr: LogFile::open(directory, &job_env.names.preparation_stderr, &node)?,
-        mode: Mode::Raw,
-        late: None,
-    };
-    let env = job_env.environment.variables.clone();
-    let spec = ProcessSpec {
-        argv: shell::command(line, env.get("PATH").map(String::as_str)),
-        env,
-        cwd: job_env.directories.layout.job_temp.clone(),
-        tag: task.tag("preparation"),
-        confinement: Confinement::default(),
-    };
-    log.line(format_args!("Running job preparation: {line}"));
-    let process = task.context.config.guard.spawn(job_env.wrap(spec)).await;
-    let process = process.map_err(|error| task_errors::process("job preparation", &node, &error))?;
-    let mut processes = TaskProcesses::default();
-    processes.add(0, process, output.clone(), None);
-    let ended = processes.next(&mut task.control).await.expect("one process was added");
-    let exit = ended.exit.map_err(|error| task_errors::process("job preparation", &node, &error))?;
-    log.line(format_args!("Job preparation ended with {exit}"));
-    if ended.stopped {
-        return Err(TaskAbort::Stopped);
-    }
-    if !exit.success() {
-        log.tool_output(&ended.stderr);
-        let met = [("OutOfMemory", task.out_of_memory().await), ("OutOfProcesses", task.out_of_processes().await)];
-        return Err(task_errors::preparation(&node, exit, met, &ended.stderr).into());
-    }
-    match output.stdout.failure(&node).or_else(|| output.stderr.failure(&node)) {
-        Some(failure) => Err(failure.into()),
-        None => Ok(()),
-    }
-}
 
 fn mount_all(
     mount_context: MountContext<'_>,

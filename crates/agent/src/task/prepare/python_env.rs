@@ -1,6 +1,6 @@
-//! A Python virtual environment for each job with a preparation command: packages that preparation installs with `pip`
-//! are visible to the job's ranks only. If the node has no Python, or one that cannot create environments, the job uses
-//! the machine's packages.
+//! A Python virtual environment for each job with a preparation command or Python packages of its own: what the
+//! preparation installs with `pip` is visible to the job's ranks only. If the node has no Python, or one that cannot
+//! create environments, the job uses the machine's packages.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -19,44 +19,69 @@ use crate::task::control::{TaskAbort, wait_for_stop};
 use crate::task::job_env::JobEnv;
 
 /// Ten times what a loaded machine needs.
-const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Creates the environment and puts it first in the job's `PATH`.
-pub async fn create(task: &mut Task, job_env: &mut JobEnv) -> Result<(), TaskAbort> {
+/// Creates the environment and puts it first in the job's `PATH`. Returns its directory, unless it cannot be made.
+pub async fn create(task: &mut Task, job_env: &mut JobEnv) -> Result<Option<PathBuf>, TaskAbort> {
     let directory = job_env.directories.layout.job_temp.join(VENV_DIR);
     let path = job_env.environment.variables.get("PATH").map_or("", String::as_str);
     let Some(python) = find_python(path) else {
         task.log.line("No Python on this node");
-        return Ok(());
+        return Ok(None);
     };
-    let mut control = task.control.clone();
-    let made = tokio::select! {
-        made = timeout(CREATE_TIMEOUT, run_make_venv(task, job_env, &python, &directory)) => made,
-        _ = wait_for_stop(&mut control, None) => return Err(TaskAbort::Stopped),
-    };
+    let made = make_venv(task, job_env, &python, &directory).await?;
     let python = python.display();
-    match made.unwrap_or_else(|_| Err("it took too long".to_owned())) {
+    match made {
         Ok(()) => {
             task.log.line(format_args!("Created a Python virtual environment for this job with {python}"));
             activate(&mut job_env.environment.variables, &directory);
+            Ok(Some(directory))
         }
         Err(reason) => {
             task.log.line(format_args!(
                 "Could not create a Python virtual environment for this job with {python}: {reason}"
             ));
+            Ok(None)
         }
     }
-    Ok(())
 }
 
 /// Below the job's directory.
 const VENV_DIR: &str = ".venv";
 const MAKE_VENV_SCRIPT: &str = include_str!("make_venv.py");
 
-async fn run_make_venv(task: &Task, job_env: &JobEnv, python: &Path, directory: &Path) -> Result<(), String> {
-    let words = [python.to_string_lossy(), "-c".into(), MAKE_VENV_SCRIPT.into(), directory.to_string_lossy()];
+/// Makes a virtual environment with this Python. The inner error says why that was not possible.
+pub async fn make_venv(
+    task: &Task,
+    job_env: &JobEnv,
+    python: &Path,
+    directory: &Path,
+) -> Result<Result<(), String>, TaskAbort> {
+    let made = run_script(task, job_env, python, &[MAKE_VENV_SCRIPT, &directory.to_string_lossy()]).await?;
+    Ok(made.map(drop))
+}
+
+/// Runs a script of the agent, with its arguments, in an interpreter of the job, and returns what it prints. The inner
+/// error is the last line of its stderr.
+pub async fn run_script(
+    task: &Task,
+    job_env: &JobEnv,
+    interpreter: &Path,
+    script: &[&str],
+) -> Result<Result<String, String>, TaskAbort> {
+    let mut control = task.control.clone();
+    let ended = tokio::select! {
+        ended = timeout(SCRIPT_TIMEOUT, run_to_end(task, job_env, interpreter, script)) => ended,
+        _ = wait_for_stop(&mut control, None) => return Err(TaskAbort::Stopped),
+    };
+    Ok(ended.unwrap_or_else(|_| Err("it took too long".to_owned())))
+}
+
+async fn run_to_end(task: &Task, job_env: &JobEnv, interpreter: &Path, script: &[&str]) -> Result<String, String> {
+    let interpreter = interpreter.to_string_lossy();
+    let argv = [&*interpreter, "-c"].into_iter().chain(script.iter().copied());
     let spec = ProcessSpec {
-        argv: words.map(String::from).to_vec(),
+        argv: argv.map(str::to_owned).collect(),
         env: job_env.environment.variables.clone(),
         cwd: job_env.directories.layout.job_temp.clone(),
         tag: task.tag("environment"),
@@ -65,9 +90,9 @@ async fn run_make_venv(task: &Task, job_env: &JobEnv, python: &Path, directory: 
     let process = task.context.config.guard.spawn(job_env.wrap(spec)).await;
     let mut process = process.map_err(|error| error_chain::join(&error))?;
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-    let (exit, _, words) = tokio::join!(process.wait(), read(stdout), read(stderr));
+    let (exit, printed, words) = tokio::join!(process.wait(), read(stdout), read(stderr));
     match exit {
-        Ok(exit) if exit.success() => Ok(()),
+        Ok(exit) if exit.success() => Ok(printed),
         // The last line of a Python traceback has the error.
         Ok(exit) => Err(words.trim_end().lines().last().map_or_else(|| exit.to_string(), str::to_owned)),
         Err(error) => Err(error_chain::join(&error)),
@@ -86,7 +111,7 @@ async fn read(from: Option<impl AsyncRead + Unpin>) -> String {
 const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
 
 /// Sets the variables that `activate` would set.
-fn activate(variables: &mut BTreeMap<String, String>, directory: &Path) {
+pub fn activate(variables: &mut BTreeMap<String, String>, directory: &Path) {
     let programs = directory.join("bin").to_string_lossy().into_owned();
     let path = match variables.get("PATH").filter(|path| !path.is_empty()) {
         Some(path) => format!("{programs}:{path}"),
@@ -99,13 +124,17 @@ fn activate(variables: &mut BTreeMap<String, String>, directory: &Path) {
 }
 
 /// The interpreter that `python` means for the job; many machines have only `python3`.
-fn find_python(path: &str) -> Option<PathBuf> {
+pub fn find_python(path: &str) -> Option<PathBuf> {
+    find_program(path, &["python", "python3"])
+}
+
+/// The first program of the first of these names that a directory of `path` has.
+pub fn find_program(path: &str, names: &[&str]) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     let directories = || path.split(':').filter(|directory| directory.starts_with('/')).map(Path::new);
-    let first = |name: &str| directories().map(|directory| directory.join(name)).find(is_program);
-    first("python").or_else(|| first("python3"))
+    names.iter().find_map(|name| directories().map(|directory| directory.join(name)).find(is_program))
 }
 
 #[cfg(test)]

@@ -44,27 +44,44 @@ enum WheelError {
     Disk(#[from] io::Error),
 }
 
-/// Adds the server's wheels to the places where `pip` looks.
-pub async fn add_to_pip(task: &Task, job_env: &mut JobEnv) -> Result<(), TaskAbort> {
+/// The wheels that the server offers, all present on this node.
+#[derive(Debug, Default)]
+pub struct OfferedWheels {
+    pub wheels: Vec<Wheel>,
+    pub directory: PathBuf,
+}
+
+impl OfferedWheels {
+    /// The newest wheel of Horovod.
+    pub fn horovod(&self) -> Option<PathBuf> {
+        let horovod = self.wheels.iter().filter(|wheel| wheel.name.starts_with("horovod-"));
+        horovod.max_by_key(|wheel| wheel.modified).map(|wheel| self.directory.join(&wheel.name))
+    }
+}
+
+/// Adds the server's wheels to the places where `pip` looks, and returns them.
+pub async fn add_to_pip(task: &Task, job_env: &mut JobEnv) -> Result<OfferedWheels, TaskAbort> {
     let mut control = task.control.clone();
     let found = tokio::select! {
         found = sync_wheels(&task.context) => found,
         _ = wait_for_stop(&mut control, None) => return Err(TaskAbort::Stopped),
     };
     match found {
-        Ok((wheels, _)) if wheels.is_empty() => {}
-        Ok((wheels, directory)) => {
-            let names: Vec<&str> = wheels.iter().map(|wheel| wheel.name.as_str()).collect();
+        Ok(offered) if offered.wheels.is_empty() => Ok(offered),
+        Ok(offered) => {
+            let names: Vec<&str> = offered.wheels.iter().map(|wheel| wheel.name.as_str()).collect();
+            let directory = &offered.directory;
             task.log.line(format_args!("pip finds these wheels in {}: {}", directory.display(), names.join(", ")));
             let existing = job_env.environment.variables.get(FIND_LINKS).map(String::as_str);
-            let links = find_links(&directory, existing);
+            let links = find_links(directory, existing);
             job_env.environment.variables.insert(FIND_LINKS.to_owned(), links);
+            Ok(offered)
         }
         Err(error) => {
             task.log.line(format_args!("Could not fetch the server's Python wheels: {}", error_chain::join(&error)));
+            Ok(OfferedWheels::default())
         }
     }
-    Ok(())
 }
 
 const FIND_LINKS: &str = "PIP_FIND_LINKS";
@@ -78,8 +95,8 @@ fn find_links(directory: &Path, existing: Option<&str>) -> String {
     }
 }
 
-/// Fetches missing wheels; returns the offered wheels, all present now, and their directory.
-async fn sync_wheels(context: &NodeContext) -> Result<(Vec<Wheel>, PathBuf), WheelError> {
+/// Fetches missing wheels; returns the offered wheels, all present now.
+async fn sync_wheels(context: &NodeContext) -> Result<OfferedWheels, WheelError> {
     let client = identity::client(&context.config, FETCH_TIMEOUT)?;
     let request =
         |path: &str| client.get(context.config.http_url(path)).header("authorization", bearer(&context.credential));
@@ -87,7 +104,7 @@ async fn sync_wheels(context: &NodeContext) -> Result<(Vec<Wheel>, PathBuf), Whe
     match response.status() {
         StatusCode::OK => {}
         // The server offers no wheels.
-        StatusCode::NOT_FOUND => return Ok(Default::default()),
+        StatusCode::NOT_FOUND => return Ok(OfferedWheels::default()),
         status => return Err(WheelError::Refused(status)),
     }
     let offered = response.bytes().await?;
@@ -118,7 +135,7 @@ async fn sync_wheels(context: &NodeContext) -> Result<(Vec<Wheel>, PathBuf), Whe
         }
         partial.finish()?;
     }
-    Ok((offered, path))
+    Ok(OfferedWheels { wheels: offered, directory: path })
 }
 
 /// Removes wheels that are no longer offered or have changed; returns those to fetch.

@@ -19,7 +19,7 @@ use corro_launch::exit::Exit;
 use corro_launch::lines::Mode;
 use corro_launch::process_spec::ProcessSpec;
 use corro_launch::rendezvous::report_end_to;
-use corro_model::layout::{ProcessSlot, Role};
+use corro_model::layout::{ProcessSlot, RankLogs, Role};
 use corro_model::node::{GangAddress, RankExit, TaskOrder, TaskPhase};
 
 use crate::output::curve_recorder::{ProcessTap, Recorder};
@@ -139,6 +139,7 @@ fn open_outputs(
                     stdout: LogFile::open(directory, &slot.stdout, node)?,
                     stderr: LogFile::open(directory, &slot.stderr, node)?,
                     mode: if alone { Mode::Raw } else { Mode::Lines },
+                    line_prefix: None,
                     late: None,
                 };
                 if alone && task.order.attempt.number > 1 {
@@ -150,10 +151,16 @@ fn open_outputs(
             }
         };
         let source = format!("{} in attempt {}", slot.role.name(slot.index), task.order.attempt.number);
-        let late = LateOutput::new(task.context.lease_expiry.clone(), task.log.clone(), source);
-        open_outputs.insert(slot.number, ProcessOutput { late: Some(late), ..output });
+        let late = Some(LateOutput::new(task.context.lease_expiry.clone(), task.log.clone(), source));
+        open_outputs.insert(slot.number, ProcessOutput { late, line_prefix: line_prefix(&task.order, slot), ..output });
     }
     Ok(open_outputs)
+}
+
+/// Prefix of each line of a process's output, for a job that asks for it and whose ranks write to the same files.
+fn line_prefix(order: &TaskOrder, slot: &ProcessSlot) -> Option<String> {
+    let is_together = order.layout.ranks().is_some_and(|ranks| ranks.logs == RankLogs::Together);
+    (order.prefix_output_with_rank && is_together && slot.role == Role::Rank).then(|| format!("[{}] ", slot.number))
 }
 
 async fn start(
@@ -164,7 +171,7 @@ async fn start(
     (output, tap): (&ProcessOutput, Option<ProcessTap>),
     processes: &mut TaskProcesses,
 ) -> Result<(), corro_launch::process::SpawnError> {
-    let cwd = job_env.directories.layout.job_temp.clone();
+    let cwd = job_env.environment.working_directory.clone();
     let (tag, confinement) = (task.tag(&format!("rank-{}", slot.number)), Confinement::default());
     let spec = ProcessSpec { argv, env, cwd, tag, confinement };
     let process = task.context.config.guard.spawn(job_env.wrap(spec)).await?;
@@ -222,7 +229,29 @@ fn capitalize(name: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use corro_model::layout::{Layout, Ranks};
+
     use super::*;
+    use crate::testing;
+
+    #[test]
+    fn lines_are_prefixed_where_ranks_share_files() {
+        let check = |logs, mpirun: bool, is_asked: bool, expected: &[Option<&str>]| {
+            let mut order = testing::order(2);
+            order.prefix_output_with_rank = is_asked;
+            order.layout = Layout::Mpi(Ranks { command: "x".into(), logs, indexed: false, backend: None });
+            let slots = order.process_slots(mpirun);
+            let prefixes: Vec<Option<String>> = slots.iter().map(|slot| line_prefix(&order, slot)).collect();
+            assert_eq!(prefixes.iter().map(Option::as_deref).collect::<Vec<_>>(), expected, "{logs:?} {mpirun}");
+        };
+        check(RankLogs::Together, false, true, &[Some("[0] "), Some("[1] ")]);
+        check(RankLogs::Together, false, false, &[None, None]);
+        check(RankLogs::Apart, false, true, &[None, None]);
+        // The launcher marks the lines itself.
+        check(RankLogs::Together, true, true, &[None]);
+        let command = TaskOrder { prefix_output_with_rank: true, layout: testing::command("x"), ..testing::order(1) };
+        assert_eq!(line_prefix(&command, &command.process_slots(false)[0]), None);
+    }
 
     #[test]
     fn lines_begin_with_a_capital() {

@@ -16,6 +16,7 @@ use corro_model::node::TaskOrder;
 use crate::shell;
 use crate::task::Task;
 use crate::task::control::{TaskAbort, wait_for_stop};
+use crate::task::env_vars::WORKING_DIRECTORY_VARIABLE;
 use crate::task::job_env::JobEnv;
 use crate::task_errors;
 
@@ -30,6 +31,8 @@ const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 pub struct Mpirun {
     pub program: String,
     pub flavour: Flavour,
+    /// Options with which it marks each line of output with the rank.
+    pub rank_tags: &'static [&'static str],
 }
 
 /// Kind of launcher; they differ in their options.
@@ -63,13 +66,17 @@ pub async fn find(task: &mut Task, job_env: &JobEnv) -> Result<Option<Mpirun>, T
         parse_version(&answer).ok_or_else(|| "it is neither Open MPI nor of the MPICH family".to_owned())
     });
     match (found, configured) {
-        (Ok((program, flavour)), _) => {
-            let name = match flavour {
+        (Ok(mpirun), _) => {
+            let name = match mpirun.flavour {
                 Flavour::OpenMpi => "Open MPI",
                 Flavour::Hydra => "MPICH family",
             };
-            task.log.line(format_args!("The ranks are started by {program} ({name})"));
-            Ok(Some(Mpirun { program, flavour }))
+            task.log.line(format_args!("The ranks are started by {} ({name})", mpirun.program));
+            if task.order.prefix_output_with_rank {
+                let options = mpirun.rank_tags.join(" ");
+                task.log.line(format_args!("It marks each line of output with its rank ({options})"));
+            }
+            Ok(Some(mpirun))
         }
         (Err(why), Some(configured)) => {
             task.log.line(format_args!("Could not use {configured}, which {VARIABLE} names: {why}"));
@@ -86,7 +93,7 @@ async fn query_version(task: &Task, job_env: &JobEnv, program: &str) -> Result<S
     let env = job_env.environment.variables.clone();
     let mut argv = shell::command("command -v \"$0\" && \"$0\" --version", env.get("PATH").map(String::as_str));
     argv.push(program.to_owned());
-    let cwd = job_env.directories.layout.job_temp.clone();
+    let cwd = job_env.environment.working_directory.clone();
     let (tag, confinement) = (task.tag("mpirun-version"), Confinement::default());
     let spec = ProcessSpec { argv, env, cwd, tag, confinement };
     let process = task.context.config.guard.spawn(job_env.wrap(spec)).await;
@@ -109,16 +116,24 @@ async fn query_version(task: &Task, job_env: &JobEnv, program: &str) -> Result<S
     }
 }
 
-/// Path and kind of the launcher from its version output.
-fn parse_version(answer: &str) -> Option<(String, Flavour)> {
+/// The launcher from its path and version output.
+fn parse_version(answer: &str) -> Option<Mpirun> {
     let (program, version) = answer.split_once('\n')?;
-    let contains = |word: &str| version.to_lowercase().contains(word);
-    let flavour = match () {
-        () if contains("open mpi") || contains("openrte") || contains("prterun") => Flavour::OpenMpi,
-        () if contains("hydra") || contains("intel(r) mpi") => Flavour::Hydra,
+    let version = version.to_lowercase();
+    let contains = |word: &str| version.contains(word);
+    let (flavour, rank_tags): (_, &[&str]) = match () {
+        // Since version 5, whose launcher is that of PRRTE, the option has another name.
+        () if contains("prterun") || open_mpi_major(&version) >= Some(5) => (Flavour::OpenMpi, &["--output", "tag"]),
+        () if contains("open mpi") || contains("openrte") => (Flavour::OpenMpi, &["--tag-output"]),
+        () if contains("hydra") || contains("intel(r) mpi") => (Flavour::Hydra, &["-prepend-rank"]),
         () => return None,
     };
-    Some((program.to_owned(), flavour))
+    Some(Mpirun { program: program.to_owned(), flavour, rank_tags })
+}
+
+/// Major version of Open MPI in `mpirun (Open MPI) 4.1.4`, in lower case.
+fn open_mpi_major(version: &str) -> Option<u32> {
+    version.split_once("(open mpi) ")?.1.split('.').next()?.parse().ok()
 }
 
 /// Command line of the master: a shell that reads its start-up file and then executes the launcher.
@@ -137,23 +152,32 @@ pub fn command(
     let mut argv = shell::command("exec \"$0\" \"$@\"", search_path);
     argv.push(mpirun.program.clone());
     let mut push = |words: &[&str]| argv.extend(words.iter().map(|word| (*word).to_owned()));
-    // The launcher's working directory may be hidden on other nodes; ranks change to the job's directory themselves.
+    // The launcher's working directory may be hidden on other nodes; ranks change to their directory themselves.
     push(&["-np", &n_ranks.to_string(), "-wdir", "/"]);
     match mpirun.flavour {
         Flavour::OpenMpi => push(&["--allow-run-as-root", "--host", &host_slots.join(",")]),
         // Every node has its own variables of the job; the master's must not override them.
         Flavour::Hydra => push(&["-genvnone", "-localhost", &names[0], "-hosts", &host_slots.join(",")]),
     }
-    argv.extend(shell::command(&rank_script(ranks, exports), search_path));
+    if order.prefix_output_with_rank {
+        argv.extend(mpirun.rank_tags.iter().map(|word| (*word).to_owned()));
+    }
+    argv.extend(shell::command(&rank_script(order, ranks, exports), search_path));
     argv
 }
 
 /// Script of each rank: the job's command line, with the variables of other launchers set.
-fn rank_script(ranks: &Ranks, exports: &[(String, String)]) -> String {
-    let mut script = "cd \"$AZ_BATCHAI_JOB_TEMP\"\n\
-        export RANK=\"${OMPI_COMM_WORLD_RANK-${PMI_RANK-}}\" WORLD_SIZE=\"${OMPI_COMM_WORLD_SIZE-${PMI_SIZE-}}\" \
-        LOCAL_RANK=\"${OMPI_COMM_WORLD_LOCAL_RANK-${MPI_LOCALRANKID-}}\" PYTHONUNBUFFERED=1\n"
-        .to_owned();
+fn rank_script(order: &TaskOrder, ranks: &Ranks, exports: &[(String, String)]) -> String {
+    // By variable, because the path differs between the nodes.
+    let directory = match &order.working_directory {
+        Some(_) => WORKING_DIRECTORY_VARIABLE,
+        None => "AZ_BATCHAI_JOB_TEMP",
+    };
+    let mut script = format!("cd \"${directory}\" || exit\n");
+    script.push_str(
+        "export RANK=\"${OMPI_COMM_WORLD_RANK-${PMI_RANK-}}\" WORLD_SIZE=\"${OMPI_COMM_WORLD_SIZE-${PMI_SIZE-}}\" \
+        LOCAL_RANK=\"${OMPI_COMM_WORLD_LOCAL_RANK-${MPI_LOCALRANKID-}}\" PYTHONUNBUFFERED=1\n",
+    );
     if ranks.indexed {
         script.push_str("export AZ_BATCHAI_TASK_INDEX=\"$RANK\"\n");
     }
@@ -172,11 +196,16 @@ mod tests {
     #[test]
     fn launchers_are_recognized_by_their_version_output() {
         let check = |answer: &str, expected| {
-            assert_eq!(parse_version(answer).map(|(_, flavour)| flavour), expected, "{answer}")
+            let found = parse_version(answer).map(|mpirun| (mpirun.flavour, mpirun.rank_tags.join(" ")));
+            assert_eq!(found.as_ref().map(|(flavour, tags)| (*flavour, tags.as_str())), expected, "{answer}");
         };
-        check("/usr/bin/mpirun\nmpirun (Open MPI) 4.1.4\n", Some(Flavour::OpenMpi));
-        check("/usr/bin/mpirun\nHYDRA build details:\n    Version: 4.0.2\n", Some(Flavour::Hydra));
-        check("/opt/mpirun\nIntel(R) MPI Library for Linux* OS, Version 2021.1\n", Some(Flavour::Hydra));
+        check("/usr/bin/mpirun\nmpirun (Open MPI) 4.1.4\n", Some((Flavour::OpenMpi, "--tag-output")));
+        check("/usr/bin/mpirun\nmpirun.real (OpenRTE) 1.10.2\n", Some((Flavour::OpenMpi, "--tag-output")));
+        check("/usr/bin/mpirun\nmpirun (Open MPI) 5.0.7\n", Some((Flavour::OpenMpi, "--output tag")));
+        check("/usr/bin/mpirun\nprterun (PRRTE) 3.0.2\n", Some((Flavour::OpenMpi, "--output tag")));
+        check("/usr/bin/mpirun\nHYDRA build details:\n    Version: 4.0.2\n", Some((Flavour::Hydra, "-prepend-rank")));
+        let intel = "/opt/mpirun\nIntel(R) MPI Library for Linux* OS, Version 2021.1\n";
+        check(intel, Some((Flavour::Hydra, "-prepend-rank")));
         check("/usr/bin/mpirun\nsomething else\n", None);
         check("", None);
     }
@@ -190,7 +219,7 @@ mod tests {
         let logs = RankLogs::Together;
         let ranks = Ranks { command: "./a $RANK".into(), logs, indexed: true, backend: None };
         let words = |flavour| {
-            let mpirun = Mpirun { program: "/usr/bin/mpirun".into(), flavour };
+            let mpirun = Mpirun { program: "/usr/bin/mpirun".into(), flavour, rank_tags: &["--tags"] };
             let exports = [("MASTER_ADDR".to_owned(), "127.0.0.4".to_owned())];
             command(&mpirun, &order, &ranks, &exports, Some("/none")).join(" ")
         };
@@ -208,6 +237,23 @@ mod tests {
     }
 
     #[test]
+    fn ranks_are_marked_and_start_in_the_working_directory_if_the_job_says_so() {
+        let ranks = Ranks { command: "./a".into(), logs: RankLogs::Together, indexed: false, backend: None };
+        let mpirun = Mpirun { program: "mpirun".into(), flavour: Flavour::OpenMpi, rank_tags: &["--output", "tag"] };
+        for (is_asked, start) in [
+            (false, "/bin/sh -c cd \"$AZ_BATCHAI_JOB_TEMP\" ||"),
+            (true, "/bin/sh -c cd \"$CORRO_WORKING_DIRECTORY\" ||"),
+        ] {
+            let mut order = testing::order(1);
+            order.prefix_output_with_rank = is_asked;
+            order.working_directory = is_asked.then(|| "/src".to_owned());
+            let words = command(&mpirun, &order, &ranks, &[], Some("/none")).join(" ");
+            assert!(words.contains(start), "{words}");
+            assert_eq!(words.contains("--host localhost:1 --output tag /bin/sh"), is_asked, "{words}");
+        }
+    }
+
+    #[test]
     fn nodes_of_one_machine_have_distinct_launch_names() {
         let mut order = testing::order(4);
         let mut hosts = order.hosts.to_vec();
@@ -216,7 +262,7 @@ mod tests {
         }
         order.hosts = hosts.into();
         let ranks = Ranks { command: "./a".into(), logs: RankLogs::Together, indexed: false, backend: None };
-        let mpirun = Mpirun { program: "mpirun".into(), flavour: Flavour::OpenMpi };
+        let mpirun = Mpirun { program: "mpirun".into(), flavour: Flavour::OpenMpi, rank_tags: &[] };
         let words = command(&mpirun, &order, &ranks, &[], None);
         assert!(words.contains(&"10.0.0.4:1,127.63.0.2:1,10.0.0.5:1,127.63.0.4:1".to_owned()), "{words:?}");
         assert!(order.shares_machines() && !testing::order(4).shares_machines());

@@ -80,7 +80,7 @@ async fn start(context: &RemoteExecContext, request: &Request, number: u64) -> R
     let spec = ProcessSpec {
         argv: shell::command(&request.command, env.get("PATH").map(String::as_str)),
         env,
-        cwd: job_env.directories.layout.job_temp.clone(),
+        cwd: job_env.environment.working_directory.clone(),
         tag: format!("{}remote-{number}", context.node.tags.attempt_prefix(&context.order.attempt)),
         confinement: Confinement::default(),
     };
