@@ -91,7 +91,7 @@ impl PageClient {
                 }
             }
             Page::Job { id } => {
-                for query in ["?", "/why?", "/metrics?points=400&"] {
+                for query in ["?", "/why?", "/metrics?points=400&", "/resources?"] {
                     self.send("GET", &format!("{id}{query}")).await?;
                 }
                 self.list_files(&id).await?;
@@ -105,11 +105,12 @@ impl PageClient {
         self.ticks += 1;
         let Page::Job { id } = self.page.clone() else { return Ok(()) };
         self.send("GET", &format!("{id}/metrics?points=400&")).await?;
-        if self.ticks.is_multiple_of(2) {
-            self.send("GET", &format!("{id}/processes?orNone=true&")).await?;
-        }
         if self.ticks.is_multiple_of(5) {
+            self.send("GET", &format!("{id}/processes?orNone=true&")).await?;
             self.list_files(&id).await?;
+        }
+        if self.ticks.is_multiple_of(10) {
+            self.send("GET", &format!("{id}/resources?")).await?;
         }
         Ok(())
     }

@@ -85,6 +85,8 @@ fn everything_is_reached_with_the_keyboard_alone() {
     browser.press(keys::ENTER);
     browser.wait_for_text("h1", "myshare");
     // The Tab key reaches every control, with a visible focus.
+    // Once the page is complete, it takes the focus.
+    browser.wait("document.activeElement.id === 'main'");
     browser.eval("document.activeElement.blur()");
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..40 {

@@ -21,6 +21,7 @@ fn ranks_are_watched_and_recorded() {
     browser.open(&site, "/ui/jobs/batchai.horovod:batchaidev/cifar/ranks");
 
     browser.wait("document.querySelectorAll('#engines .rows .row').length === 4");
+    browser.click("#tab-engine");
     let marked = "[...document.querySelectorAll('#engines .rows .row')].filter((row) => !row.querySelector('.straggler').hidden)";
     browser.wait(&format!("{marked}.map((row) => row.querySelector('.rank').textContent).join() === '2'"));
     browser.wait_text("#engines", "the others wait for rank 2");
@@ -45,6 +46,8 @@ fn ranks_are_watched_and_recorded() {
     // The API returns the trace to every reader of the job.
     site.open_gate("go");
     browser.wait("document.querySelector('.head .state').textContent === 'succeeded'");
-    browser.wait("!document.querySelector('#engines .timeline').hidden && document.querySelector('#record').hidden");
+    browser.wait(
+        "document.querySelector('#record').hidden && document.querySelector('#engines .timeline').offsetHeight > 0",
+    );
     browser.end();
 }

@@ -22,14 +22,14 @@ fn jobs_stand_side_by_side() {
     browser.wait(&format!("{names} === 'b-bad,a-good'"));
     // The last and the best of each metric; the curves are overlaid.
     let figures = "[...document.querySelectorAll('#results .rows .row')].map((row) => \
-        [...row.children].slice(6, 8).map((cell) => cell.textContent)).join()";
+        [...row.children].slice(4, 6).map((cell) => cell.textContent)).join()";
     browser.wait(&format!("{figures} === '0.7000,0.3000,0.6000,0.6000'"));
     browser.wait("document.querySelectorAll('#plots .chart:first-child path').length === 2");
-    browser.click("#results .titles [role=columnheader]:nth-child(2) button");
+    browser.click("#results .titles [role=columnheader]:nth-child(3) button");
     browser.wait(&format!("{names} === 'a-good,b-bad'"));
-    assert_eq!(browser.value("document.querySelectorAll('#results input:checked').length"), 2);
-    browser.click("#results input");
-    browser.wait("document.querySelectorAll('#results input:checked').length === 1");
+    assert_eq!(browser.value("document.querySelectorAll('#results .rows input:checked').length"), 2);
+    browser.click("#results .rows input");
+    browser.wait("document.querySelectorAll('#results .rows input:checked').length === 1");
 
     // A new job appears by itself, and its name links to its page.
     site.submit_custom("c-new", 1, "true");

@@ -72,6 +72,7 @@ fn a_job_is_watched_from_the_queue_to_its_end() {
     browser.wait(&format!("{LINES}.at(-1) === 'the last line'"));
     browser.wait_text(".why", "all its processes ended with exit code 0");
     browser.wait("document.querySelectorAll('.steps li').length === 3");
+    browser.click("#tab-ranks");
     browser.wait_text("#ranks", "exit code 0");
     assert_eq!(browser.value("document.querySelector('#terminate').hidden"), true);
 

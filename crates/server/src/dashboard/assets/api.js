@@ -3,26 +3,30 @@
 
 const TOKEN = 'corro.token';
 const SUBSCRIPTION = 'corro.subscription';
+const NAME = 'corro.name';
 const VERSION = '2018-05-01';
 
 /** Error response of the server: `status`, `code`, and a message for the user. */
 export class ApiError extends Error {
-  constructor(status, code, message) {
+  /** `target` names the field of the request that the error is about, or is empty. */
+  constructor(status, code, message, target = '') {
     super(message);
-    Object.assign(this, { name: 'ApiError', status, code });
+    Object.assign(this, { name: 'ApiError', status, code, target });
   }
 }
 
 export const session = {
   get token() { return sessionStorage.getItem(TOKEN); },
   begin(token) {
+    session.end();
     sessionStorage.setItem(TOKEN, token);
-    sessionStorage.removeItem(SUBSCRIPTION);
   },
   end() {
-    sessionStorage.removeItem(TOKEN);
-    sessionStorage.removeItem(SUBSCRIPTION);
+    for (const key of [TOKEN, SUBSCRIPTION, NAME]) sessionStorage.removeItem(key);
   },
+  /** Display name of the principal; null until it is known. */
+  get name() { return sessionStorage.getItem(NAME); },
+  set name(name) { sessionStorage.setItem(NAME, name); },
   /** App id in the token's claims; unverified. */
   get appId() {
     try {
@@ -75,7 +79,7 @@ export async function send(method, path, { query = {}, body, headers = {}, signa
 async function parseError(response) {
   let error = {};
   try { error = (await response.json()).error ?? {}; } catch { /* not all error responses have a body */ }
-  return new ApiError(response.status, error.code ?? '', error.message ?? `The server answered ${response.status}.`);
+  return new ApiError(response.status, error.code ?? '', error.message ?? `The server answered ${response.status}.`, error.target ?? '');
 }
 
 async function request(method, path, options) {

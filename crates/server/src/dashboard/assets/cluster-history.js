@@ -3,6 +3,7 @@
 import { api } from './api.js';
 import { h, mark, put, svg, text } from './dom.js';
 import { panel, plural } from './components.js';
+import { shortClock } from './times.js';
 
 const SPANS = [[1, '1 h'], [24, '24 h'], [168, '7 d']];
 const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [168, 34, 12, 10, 24];
@@ -52,7 +53,7 @@ export function history(id) {
     for (let n = 0; n <= ticks; n += 1) {
       const at = since + ((until - since) * n) / ticks;
       const anchor = n === 0 ? 'start' : n === ticks ? 'end' : 'middle';
-      lines.push(svg('text', { class: 'tick', x: x(at), y: HEIGHT - 6, 'text-anchor': anchor }, formatTime(at)));
+      lines.push(svg('text', { class: 'tick', x: x(at), y: HEIGHT - 6, 'text-anchor': anchor }, shortClock(at)));
     }
     const cursor = svg('line', { class: 'cursor', y1: TOP, y2: HEIGHT - BOTTOM, visibility: 'hidden' });
     const peak = `${plural(maxNodes, 'node')} at most`;
@@ -64,13 +65,11 @@ export function history(id) {
         cursor.setAttribute('x1', event.offsetX);
         cursor.setAttribute('x2', event.offsetX);
         cursor.setAttribute('visibility', 'visible');
-        text(value, `${formatTime(at)}: ${plural(point.nodes, 'node')}, ${point.busy} at work`);
+        text(value, `${shortClock(at)}: ${plural(point.nodes, 'node')}, ${point.busy} at work`);
       },
       onpointerleave: () => { cursor.setAttribute('visibility', 'hidden'); text(value, ''); },
     }, lines, svg('path', { class: 'nodes', d: area('nodes') }), svg('path', { class: 'busy', d: area('busy') }), cursor));
   }
-  const formatTime = (at) => new Date(at).toLocaleString(undefined, hours > 24
-    ? { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' } : { hour: '2-digit', minute: '2-digit' });
 
   return { element, refresh, end: () => resizeObserver.disconnect() };
 }

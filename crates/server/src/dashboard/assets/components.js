@@ -1,4 +1,4 @@
-// UI components shared by pages: states, times, sizes, tables, messages, dialogs.
+// UI components shared by pages: states, sizes, tables, messages, dialogs.
 
 import { h, put, text, mark, keyed } from './dom.js';
 
@@ -10,80 +10,6 @@ export function state(name, label) {
 export function setState(element, name, label) {
   mark(element, 'data-state', name);
   return text(element, label ?? name);
-}
-
-// Times
-
-const liveTimes = new Set();
-
-/** Relative time that stays current. */
-export function ago(time) {
-  return setAgo(h('time', {}), time);
-}
-
-export function setAgo(element, time) {
-  return keepCurrent(element, time, (ms) => (ms < 5000 ? 'just now' : `${roughDuration(ms)} ago`));
-}
-
-/** Duration from `start` to `end`, or to now. */
-export function lasting(start, end) {
-  return setLasting(h('time', {}), start, end);
-}
-
-export function setLasting(element, start, end) {
-  if (!start || end) {
-    liveTimes.delete(element);
-    return text(element, start ? short(new Date(end) - new Date(start)) : '');
-  }
-  return keepCurrent(element, start, short);
-}
-
-function keepCurrent(element, time, format) {
-  element.corroTime = time ? { at: Date.parse(time), format } : null;
-  if (time) {
-    mark(element, 'datetime', time);
-    mark(element, 'title', clock(time));
-    liveTimes.add(element);
-  } else liveTimes.delete(element);
-  updateTime(element);
-  return element;
-}
-
-function updateTime(element) {
-  const { at, format } = element.corroTime ?? {};
-  text(element, format ? format(Math.max(0, Date.now() - at)) : '');
-}
-
-setInterval(() => {
-  if (document.hidden) return;
-  for (const element of liveTimes) {
-    if (element.isConnected) { updateTime(element); element.corroShown = true; }
-    else if (element.corroShown) liveTimes.delete(element);
-  }
-}, 1000);
-
-/** Two units at most: `4.2 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. */
-export function short(ms) {
-  const s = ms / 1000;
-  if (s < 10) return `${Math.max(0, s).toFixed(1)} s`;
-  if (s < 60) return `${Math.floor(s)} s`;
-  const pair = (big, one, small, two) => `${Math.floor(big)} ${one}${small >= 1 ? ` ${Math.floor(small)} ${two}` : ''}`;
-  if (s < 3600) return pair(s / 60, 'min', s % 60, 's');
-  if (s < 86400) return pair(s / 3600, 'h', (s % 3600) / 60, 'min');
-  return pair(s / 86400, 'd', (s % 86400) / 3600, 'h');
-}
-
-/** One unit: `36 s`, `27 min`, `5 h`, `3 d`. */
-function roughDuration(ms) {
-  const s = ms / 1000;
-  if (s < 60) return `${Math.floor(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min`;
-  return s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
-}
-
-/** A time in the user's locale and time zone. */
-export function clock(time) {
-  return new Date(time).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 }
 
 export function bytes(n) {
@@ -104,7 +30,7 @@ export function sentence(text) {
 
 /** A table. Each column: `title`, `width` (of a grid), `make(row)` or `fill(cell, row)`, and optionally `sort(row)`, `number`,
  * `wrap`, `wide` (a line of its own on a phone), `label` (shown before the value there). `key(row)` identifies rows.
- * Returns `{element, set(rows)}`; `set` keeps existing rows. */
+ * Returns `{element, set(rows), sorting()}`; `set` keeps existing rows. */
 export function table({ columns, key, label, empty = 'Nothing here.', sorted = null, descending = false }) {
   const titles = h('div', { class: 'row titles', role: 'row' });
   const body = h('div', { class: 'rows', role: 'rowgroup' });
@@ -156,7 +82,7 @@ export function table({ columns, key, label, empty = 'Nothing here.', sorted = n
     mark(emptyNote, 'hidden', rows.length ? '' : null);
     mark(titles, 'hidden', rows.length ? null : '');
   };
-  return { element, set(next) { rows = next; draw(); } };
+  return { element, set(next) { rows = next; draw(); }, sorting: () => ({ title: order.column?.title, descending: order.descending }) };
 }
 
 /** Missing values come last in either order. */

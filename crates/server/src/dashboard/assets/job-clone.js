@@ -8,7 +8,7 @@ import { pageOf } from './routes.js';
 // Fields of a job's response that are not part of a submission.
 const RESPONSE_ONLY_FIELDS = ['experimentName', 'jobOutputDirectoryPathSegment', 'toolType', 'creationTime', 'provisioningState',
   'provisioningStateTransitionTime',
-  'executionState', 'executionStateTransitionTime', 'executionInfo', 'waitingFor', 'waiting', 'givingWay', 'lostAttempts'];
+  'executionState', 'executionStateTransitionTime', 'executionInfo', 'waitingFor', 'waiting', 'givingWay', 'lostAttempts', 'annotations'];
 
 export async function cloneJob(job, context) {
   const usedNames = new Set((await api.all(job.id.replace(/\/[^/]*$/, ''))).map((other) => other.name.toLowerCase()));
@@ -83,7 +83,8 @@ function nextName(name, usedNames) {
   return `${stem}-${next}`;
 }
 
-function toJobFile(job) {
+/** The job as a file to submit: `{properties, secrets}`, with the names of secrets whose values are missing. */
+export function toJobFile(job) {
   const properties = Object.fromEntries(Object.entries(job.properties).filter(([name, value]) => !RESPONSE_ONLY_FIELDS.includes(name) && value !== null));
   const secrets = (properties.secrets ?? []).filter((secret) => !secret.valueSecretReference).map((secret) => secret.name);
   if (secrets.length) properties.secrets = properties.secrets.map((secret) => (secret.valueSecretReference ? secret : { ...secret,
@@ -92,12 +93,14 @@ function toJobFile(job) {
 }
 
 // Account keys are not in the job either, but a user who may submit may list them, as `corro batchai job create` does.
-async function addAccountKeys(volumes) {
+export async function addAccountKeys(volumes) {
   const all = [...(volumes?.azureFileShares ?? []), ...(volumes?.azureBlobFileSystems ?? [])];
   const withoutKey = all.filter(({ credentials }) => !credentials?.accountKey && !credentials?.accountKeySecretReference);
   if (!withoutKey.length) return;
   const accounts = await api.all('~/providers/Microsoft.Storage/storageAccounts');
   for (const volume of withoutKey) {
+    // As the client does: the first label of the URL's host.
+    volume.accountName ??= /^[^:]+:\/\/([^./:]+)/.exec(volume.azureFileUrl ?? '')?.[1];
     const account = accounts.find((one) => one.name === volume.accountName);
     if (!account) throw new Error(`There is no storage account ${volume.accountName} that you may read: correct mountVolumes.`);
     const { keys } = await api.post(`${account.id}/listKeys`);

@@ -1,17 +1,19 @@
-// Panel of the collective engine per rank: step, bytes, activity, time spent waiting for the others, and the rank they wait for. Has
-// a button that records a timeline. Hidden while no rank uses Corro's Horovod.
+// The collective engine per rank: step, bytes, activity, time spent waiting for the others, and the rank they wait for. Has a button
+// that records a timeline.
 
 import { api } from './api.js';
 import { h, mark, text } from './dom.js';
 import { JobTimeline } from './job-timeline.js';
-import { bytes, short, table, toast } from './components.js';
+import { bytes, table, toast } from './components.js';
+import { short } from './times.js';
 
 const RECORD_SECONDS = 5;
 const POLL_INTERVAL_MS = 500;
 
 export class JobEngines {
-  constructor(id, name) {
-    Object.assign(this, { id, ended: false, recording: false, followedTimeline: null });
+  /** `onContent(hasContent)` is called when ranks begin or cease to use Corro's Horovod; a recorded timeline stays. */
+  constructor(id, name, onContent) {
+    Object.assign(this, { id, onContent, ended: false, recording: false, followedTimeline: null });
     this.note = h('span', { class: 'count', role: 'status' });
     this.button = h('button', { type: 'button', id: 'record', onclick: () => this.record() }, 'Record timeline');
     this.timeline = new JobTimeline(name);
@@ -38,9 +40,8 @@ export class JobEngines {
           } },
       ],
     });
-    this.element = h('section', { class: 'panel', id: 'engines', hidden: true },
-      h('header', null, h('h2', null, 'Engine'), this.note, h('span', { class: 'grow' }), this.button), this.table.element,
-      this.timeline.element);
+    this.element = h('div', { id: 'engines' }, h('div', { class: 'tab-tools' }, this.note, h('span', { class: 'grow' }), this.button),
+      this.table.element, this.timeline.element);
   }
 
   /** Sets the processes that the nodes report; null when nothing runs any more. */
@@ -49,7 +50,7 @@ export class JobEngines {
       .map((engine) => ({ ...engine, straggler: engine.rank === report.straggler }));
     mark(this.button, 'hidden', rows.length ? null : '');
     if (rows.length) this.table.set(rows.sort((a, b) => a.rank - b.rank));
-    mark(this.element, 'hidden', rows.length || this.timeline.shown ? null : '');
+    this.onContent(Boolean(rows.length || this.timeline.shown));
     mark(this.table.element, 'hidden', rows.length ? null : '');
     const note = report?.straggler === undefined ? '' : `the others wait for rank ${report.straggler}`;
     if (!this.recording) text(this.note, note);
@@ -80,7 +81,7 @@ export class JobEngines {
         const timeline = await api.get(`${this.id}/timeline`);
         if (timeline.state === 'done') {
           this.timeline.set(timeline);
-          mark(this.element, 'hidden', null);
+          this.onContent(true);
           break;
         }
         text(this.note, 'recording …');

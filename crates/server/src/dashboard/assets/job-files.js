@@ -1,10 +1,17 @@
-// Panel of a job's files: logs and output directories, with preview and download.
+// Panel of a job's files: what it wrote, its output directories and logs, with preview and download, and a link to the directory on its
+// share.
 
 import { api } from './api.js';
+import { logFolder, outputFolder, submittedFolder } from './job-folder.js';
+import { pageOfShare } from './routes.js';
+import { SubmittedFiles } from './submitted-files.js';
 import { h, mark, put, text } from './dom.js';
-import { ago, bytes, failure, setAgo, table } from './components.js';
+import { bytes, failure, table } from './components.js';
+import { ago, setAgo } from './times.js';
 
 export const LOGS = 'stdouterr';
+/** Tab with the files that a submitted job wrote. */
+const RESULTS = 'results';
 const IMAGE = /\.(png|jpe?g|gif|webp|bmp|svg)$/i;
 const TEXT = /\.(txt|log|out|err|json|jsonl|csv|tsv|ya?ml|toml|ini|md|py|sh|rs|xml|html?|cfg|conf)$|^[^.]*$/i;
 const LINK_MINUTES = 60;
@@ -31,11 +38,13 @@ export async function listFiles(id, directory, path = '') {
 export class JobFiles {
   /** `read(name, link, renew)` opens a text file in the log panel. */
   constructor(job, read) {
-    Object.assign(this, { id: job.id, read, directory: LOGS, path: '', ticket: 0 });
-    const ids = [LOGS, ...(job.properties.outputDirectories ?? []).map((directory) => directory.id)];
+    const results = submittedFolder(job.properties);
+    const ids = [results && RESULTS, ...(job.properties.outputDirectories ?? []).map((directory) => directory.id), LOGS].filter(Boolean);
+    Object.assign(this, { id: job.id, job, read, directory: ids[0], path: '', ticket: 0, results: results && new SubmittedFiles(results) });
     this.tabs = h('div', { class: 'tabs', role: 'group', 'aria-label': 'Output directories' }, ids.map((id) => h('button', {
-      type: 'button', 'aria-pressed': String(id === LOGS), onclick: () => this.go(id, ''),
+      type: 'button', 'aria-pressed': String(id === this.directory), onclick: () => this.go(id, ''),
     }, id)));
+    this.folderLink = h('a', { class: 'small', hidden: true }, 'Open the folder');
     this.crumbs = h('div', { class: 'body small', hidden: true });
     this.errorNote = h('div');
     this.table = table({
@@ -45,8 +54,8 @@ export class JobFiles {
         { title: 'Size', width: '76px', number: true, sort: (file) => file.properties?.contentLength ?? -1,
           fill: (cell, file) => text(cell, file.properties ? bytes(file.properties.contentLength) : '') },
         { title: 'Changed', width: '124px', sort: (file) => file.properties?.lastModified,
-          make: (file) => (file.properties ? ago(file.properties.lastModified) : ''),
-          fill: (cell, file) => file.properties && setAgo(cell.firstChild, file.properties.lastModified) },
+          make: (file) => (file.properties?.lastModified ? ago(file.properties.lastModified) : ''),
+          fill: (cell, file) => file.properties?.lastModified && setAgo(cell.firstChild, file.properties.lastModified) },
         { title: '', width: '76px', number: true, make: () => h('a', { download: '' }, 'Download'), fill: (cell, file) => {
           mark(cell.firstChild, 'hidden', file.downloadUrl ? null : '');
           if (file.downloadUrl) cell.firstChild.href = serverPath(file.downloadUrl);
@@ -56,7 +65,7 @@ export class JobFiles {
       ],
     });
     this.element = h('section', { class: 'panel', id: 'files' },
-      h('header', null, h('h2', null, 'Files'), ids.length > 1 ? this.tabs : null), this.crumbs, this.errorNote, this.table.element);
+      h('header', null, h('h2', null, 'Files'), ids.length > 1 ? this.tabs : null, h('span', { class: 'grow' }), this.folderLink), this.crumbs, this.errorNote, this.table.element);
   }
 
   go(directory, path) {
@@ -81,7 +90,31 @@ export class JobFiles {
   }
 
   async find(name) {
-    return (await listFiles(this.id, this.directory, this.path)).find((file) => file.name === name);
+    return (await this.list()).find((file) => file.name === name);
+  }
+
+  list() {
+    return this.directory === RESULTS && this.results ? this.results.list(this.path) : listFiles(this.id, this.directory, this.path);
+  }
+
+  /** Links to the directory on its share. Volumes of the cluster count, too. */
+  showFolder() {
+    const { properties } = this.job;
+    const place = this.directory === RESULTS && this.results ? this.results.folder
+      : this.directory === LOGS ? logFolder(properties, this.clusterVolumes) : outputFolder(properties, this.directory, this.clusterVolumes);
+    mark(this.folderLink, 'hidden', place ? null : '');
+    if (place) mark(this.folderLink, 'href', pageOfShare(place.account, place.share, `${place.path}/${this.path}`));
+  }
+
+  async readClusterVolumes() {
+    try {
+      const cluster = this.job.properties.cluster && await api.get(this.job.properties.cluster.id);
+      this.clusterVolumes = cluster?.properties.nodeSetup?.mountVolumes ?? {};
+    } catch (error) {
+      if (error.name !== 'ApiError') throw error;
+      // The cluster was deleted.
+      this.clusterVolumes = {};
+    }
   }
 
   showImage(file) {
@@ -95,7 +128,9 @@ export class JobFiles {
   async refresh() {
     const ticket = ++this.ticket;
     try {
-      const files = await listFiles(this.id, this.directory, this.path);
+      if (!this.clusterVolumes) await this.readClusterVolumes();
+      this.showFolder();
+      const files = await this.list();
       if (ticket !== this.ticket) return;
       put(this.errorNote);
       this.table.set(files);

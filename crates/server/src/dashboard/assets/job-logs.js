@@ -1,4 +1,4 @@
-// Panel of a job's logs: a tab per file, or a list when there are many. Shows and follows the selected file.
+// A job's logs: a button per file, or a list when there are many. Shows and follows the selected file; of a failed job stderr.
 
 import { LOGS, listFiles } from './job-files.js';
 import { h, keyed, mark, put, text } from './dom.js';
@@ -7,18 +7,23 @@ import { LogView } from './log-view.js';
 const MAX_TABS = 6;
 
 export class JobLogs {
-  constructor(id) {
-    Object.assign(this, { id, chosen: null, names: [], other: null, links: new Map() });
+  /** `onOpen()` is called when another part of the page opens a file here. */
+  constructor(id, onOpen) {
+    Object.assign(this, { id, onOpen, chosen: null, names: [], other: null, links: new Map(), failedRank: null });
     this.view = new LogView();
     this.tabs = h('div', { class: 'tabs', role: 'group', 'aria-label': 'Log files' });
     this.list = h('select', { 'aria-label': 'Log file', hidden: true, onchange: () => this.pick(this.list.value) });
     this.note = h('p', { class: 'empty' }, 'No log yet.');
-    this.element = h('section', { class: 'panel', id: 'logs' }, h('header', null, h('h2', null, 'Log'), this.tabs, this.list),
-      this.note, this.view.element);
+    this.element = h('div', { id: 'logs' }, h('div', { class: 'tab-tools' }, this.tabs, this.list), this.note, this.view.element);
     mark(this.view.element, 'hidden', '');
   }
 
-  setState(state) {
+  setProperties(properties) {
+    const { executionState: state, executionInfo: info } = properties;
+    this.hasFailed = state === 'failed';
+    const rank = info?.errors?.flatMap((error) => error.details ?? []).find((detail) => detail.name === 'Rank')?.value;
+    this.failedRank = rank ?? null;
+    this.view.setRankCount(properties.prefixOutputWithRank ? rankCount(properties) : 0);
     const ended = state === 'succeeded' || state === 'failed';
     this.view.setEnded(ended);
     text(this.note, ended ? 'The job wrote no log.' : state === 'queued' ? 'The log appears when the job runs.' : 'No log yet.');
@@ -34,15 +39,23 @@ export class JobLogs {
     }
     files = files.filter((file) => file.fileType === 'file');
     for (const file of files) this.links.set(file.name, file.downloadUrl);
-    const priority = (name) => (/^stdout/.test(name) ? 0 : /^stderr/.test(name) ? 1 : 2);
-    this.names = files.map((file) => file.name).sort((a, b) => priority(a) - priority(b) || a.localeCompare(b, undefined, { numeric: true }));
-    // Until the user selects one: the job's own output, the first non-empty file.
-    const hasContent = (name) => files.some((file) => file.name === name && file.properties?.contentLength > 0);
-    if (!this.chosen || (!this.isChosenByUser && (priority(this.chosen) === 2 || !hasContent(this.chosen)))) {
-      const best = this.names.find((name) => priority(name) < 2 && hasContent(name)) ?? this.names[0];
+    this.names = files.map((file) => file.name).sort((a, b) => kindOf(a) - kindOf(b) || a.localeCompare(b, undefined, { numeric: true }));
+    if (!this.isChosenByUser) {
+      const best = this.bestOf(files.filter((file) => file.properties?.contentLength > 0).map((file) => file.name));
       if (best && best !== this.chosen) this.choose(best);
     }
     return this.draw();
+  }
+
+  // Of a failed job: stderr of the rank that failed, else any stderr. Otherwise the job's own output. A log that is shown stays while it
+  // is of the right kind.
+  bestOf(withContent) {
+    const ofKind = (kind) => this.names.filter((name) => kindOf(name) === kind && withContent.includes(name));
+    const [output, errors] = [ofKind(STDOUT), ofKind(STDERR)];
+    const wanted = this.hasFailed && errors.length ? errors : output.length ? output : errors;
+    const ofRank = wanted.find((name) => this.failedRank !== null && new RegExp(`-${this.failedRank}\\.txt$`).test(name));
+    if (this.hasFailed && ofRank) return ofRank;
+    return wanted.includes(this.chosen) ? this.chosen : wanted[0] ?? this.chosen ?? this.names[0];
   }
 
   draw() {
@@ -81,7 +94,8 @@ export class JobLogs {
     this.other = name;
     this.links.set(name, link);
     this.renewals = new Map([[name, renew]]);
-    this.element.scrollIntoView({ block: 'start', behavior: 'smooth' });
+    this.onOpen();
+    this.element.scrollIntoView({ block: 'nearest', behavior: 'smooth' });
     return this.pick(name);
   }
 
@@ -89,6 +103,15 @@ export class JobLogs {
     this.view.end();
     put(this.tabs);
   }
+}
+
+const [STDOUT, STDERR, OTHER] = [0, 1, 2];
+const kindOf = (name) => (/^stdout/.test(name) ? STDOUT : /^stderr/.test(name) ? STDERR : OTHER);
+
+/** Number of ranks that a job asks for. */
+export function rankCount(properties) {
+  const settings = Object.entries(properties).find(([name, value]) => name.endsWith('Settings') && (value?.processCount ?? value?.workerCount));
+  return settings?.[1].processCount ?? settings?.[1].workerCount ?? properties.nodeCount;
 }
 
 const shortName = (name) => name.replace(/\.(txt|log)$/, '').replace(/tvm-\d+_(\d+)-\w+-[dp]$/, 'node $1');

@@ -1,17 +1,16 @@
-// Panel of a job's ranks by node: resource use while running, exit status afterwards. Nodes are polled only while the panel is
-// visible.
+// A job's ranks by node: resource use while running, exit status afterwards.
 
 import { api } from './api.js';
 import { h, mark, text } from './dom.js';
-import { bytes, setState, short, table } from './components.js';
+import { bytes, setState, table } from './components.js';
+import { short } from './times.js';
 
 const STATES = { R: 'running', S: 'sleeping', I: 'sleeping', D: 'disk', T: 'stopped', t: 'stopped', Z: 'ended', X: 'ended' };
 
 export class JobRanks {
-  /** `onProcesses` is called with the processes that the nodes report, or null. */
-  constructor(id, onProcesses) {
-    Object.assign(this, { id, onProcesses, busy: false });
-    this.count = h('span', { class: 'count' });
+  /** `onProcesses` is called with the processes that the nodes report, or null; `onRows` with the number of listed ranks. */
+  constructor(id, onProcesses, onRows) {
+    Object.assign(this, { id, onProcesses, onRows, busy: false });
     this.table = table({
       label: 'Ranks', key: (row) => row.key, empty: 'Nothing runs yet.',
       columns: [
@@ -35,8 +34,7 @@ export class JobRanks {
           fill: (cell, row) => text(cell, row.quiet === undefined ? '' : `${short(row.quiet)} ago`) },
       ],
     });
-    this.element = h('section', { class: 'panel', id: 'ranks', hidden: true }, h('header', null, h('h2', null, 'Ranks'), this.count),
-      this.table.element);
+    this.element = h('div', { id: 'ranks' }, this.table.element);
   }
 
   /** Sets the job's properties; `steps` name its nodes. */
@@ -86,9 +84,7 @@ export class JobRanks {
   }
 
   draw(rows) {
-    mark(this.element, 'hidden', rows.length ? null : '');
-    const nodes = new Set(rows.map((row) => row.node)).size;
-    text(this.count, nodes > 1 ? `on ${nodes} nodes` : '');
+    this.onRows(rows.length);
     this.table.set(rows);
   }
 }

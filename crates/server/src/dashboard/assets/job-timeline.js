@@ -4,7 +4,8 @@
 import { h, keyed, mark, put, svg, text } from './dom.js';
 import { save } from './chart-export.js';
 import { scale, ticks, tickText } from './chart-scale.js';
-import { clock, plural } from './components.js';
+import { plural } from './components.js';
+import { clock } from './times.js';
 
 const [LEFT, RIGHT, TOP, LANE, AXIS] = [64, 10, 4, 26, 22];
 const [WAIT, WORK] = [9, 12];

@@ -1,6 +1,6 @@
 // A file read by HTTP ranges, and the window of its lines in memory: a few megabytes at most, however long the file is. No DOM.
 
-import { linesOf, openLine, plain } from './log-text.js';
+import { linesOf, openLine } from './log-text.js';
 
 const CHUNK_BYTES = 128 << 10;
 const SEARCH_CHUNK_BYTES = 1 << 20;
@@ -9,9 +9,12 @@ const MAX_WINDOW_BYTES = 3 << 20;
 export class LogFile {
   /** `renew()` returns a new URL when the old one has expired. */
   constructor(link, renew) {
-    Object.assign(this, { link, renew, size: 0, from: 0, to: 0, lines: [], open: new Uint8Array(), openLines: 0 });
+    Object.assign(this, { link, renew, size: 0, from: 0, to: 0, lines: [], open: new Uint8Array(), openLines: 0, version: 0 });
     this.stop = new AbortController();
   }
+
+  /** Changes with `lines`. */
+  touch() { this.version += 1; }
 
   async request(method, headers = {}) {
     const send = () => {
@@ -51,6 +54,7 @@ export class LogFile {
     if (byte > 0) skip = bytes.indexOf(10) + 1;
     bytes = bytes.subarray(skip);
     Object.assign(this, { from: from + skip, to: from + skip, lines: [], open: new Uint8Array(), openLines: 0 });
+    this.touch();
     this.append(bytes);
   }
 
@@ -60,11 +64,15 @@ export class LogFile {
     while (this.to < this.size) await this.loadNext();
   }
 
+  /** Whether reading more drops lines at the other end. */
+  get isFull() { return this.to - this.from >= MAX_WINDOW_BYTES; }
+
   get atEnd() { return this.to >= this.size; }
 
   // Appends bytes; the unfinished last line is parsed again with them.
   append(bytes) {
     if (!bytes.length) return 0;
+    this.touch();
     if (this.openLines) this.lines.length -= this.openLines;
     const all = new Uint8Array(this.open.length + bytes.length);
     all.set(this.open);
@@ -83,16 +91,16 @@ export class LogFile {
     return bytes.length;
   }
 
-  /** Loads the next lines; returns how many were dropped at the top. */
+  /** Loads the next lines, and drops the first ones of a full window. */
   async loadNext() {
     const start = Math.max(0, this.to - 1);
     const to = this.to;
     const bytes = await this.read(start, to + CHUNK_BYTES);
-    if (to !== this.to) return 0;
+    if (to !== this.to) return;
     if (this.size < to) {
       // The file was truncated.
       await this.jump(0);
-      return 0;
+      return;
     }
     this.append(bytes.subarray(to - start));
     let dropped = 0;
@@ -101,19 +109,20 @@ export class LogFile {
       this.from = this.lines[dropped].at;
     }
     this.lines.splice(0, dropped);
-    return dropped;
+    if (dropped) this.touch();
   }
 
-  /** Loads the previous lines; returns how many there were. */
+  /** Loads the previous lines, and drops the last ones of a full window. */
   async loadPrevious() {
     const to = this.from;
     const from = Math.max(0, to - CHUNK_BYTES);
     const bytes = await this.read(from, to);
-    if (to !== this.from) return 0;
+    if (to !== this.from) return;
     const skip = from === 0 ? 0 : bytes.indexOf(10) + 1;
     const { lines, rest } = linesOf(bytes.subarray(skip), from + skip);
     // Part of a line that is longer than the window.
     if (rest) lines.push(...openLine(bytes.subarray(bytes.length - rest), to - rest));
+    this.touch();
     this.lines = [...lines, ...this.lines];
     this.from = from + skip;
     let nLines = this.lines.length;
@@ -123,14 +132,11 @@ export class LogFile {
       if (this.to - this.from <= MAX_WINDOW_BYTES) break;
     }
     if (nLines < this.lines.length) [this.lines.length, this.open, this.openLines] = [nLines, new Uint8Array(), 0];
-    return lines.length;
   }
 
-  /** Offset of the next line (or, backwards, the previous one) that contains `query`; null if there is none. `onProgress(share)` is
+  /** Offset of the next line (or, backwards, the previous one) for which `matches(line)` holds; null if there is none. `onProgress(share)` is
    * called with the progress. */
-  async search(query, byte, isBack, signal, onProgress) {
-    const lowerQuery = query.toLowerCase();
-    const matches = (line) => plain(line.text).toLowerCase().includes(lowerQuery);
+  async search(matches, byte, isBack, signal, onProgress) {
     let at = byte;
     while (isBack ? at > 0 : at < this.size) {
       if (signal.aborted) return null;

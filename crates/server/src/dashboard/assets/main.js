@@ -1,17 +1,25 @@
 // Application shell: routes addresses to pages, shows the user and the connection state, and redirects to the login. A page is a
 // module with `show(root, params, context)`, which returns a function that ends it.
 
-import { session, subscription, onUnauthorized } from './api.js';
+import { api, session, subscription, onUnauthorized } from './api.js';
 import { h, put, mark, text } from './dom.js';
 import { clearLinks } from './share-client.js';
 import { live } from './event-stream.js';
 import { failure } from './components.js';
 import { resolveWorkspace } from './routes.js';
+import { forgetAll, startNotifications } from './notifications.js';
 import { search } from './search.js';
+import { handleShortcuts, showShortcuts } from './shortcuts.js';
 
 /** Path, title in the navigation bar, module. `:ws` becomes `params.workspace`, the id of the workspace. */
 const PAGES = [
   { path: '/ui/', title: 'Overview', load: () => import('./pages/overview.js') },
+  { path: '/ui/jobs', title: 'Jobs', load: () => import('./pages/jobs.js') },
+  { path: '/ui/experiments', title: 'Experiments', load: () => import('./pages/experiments.js') },
+  { path: '/ui/clusters', title: 'Clusters', load: () => import('./pages/clusters.js') },
+  { path: '/ui/nodes/:ws/:cluster/:node', load: () => import('./pages/node.js') },
+  { path: '/ui/nodes', title: 'Nodes', load: () => import('./pages/nodes.js') },
+  { path: '/ui/submit', load: () => import('./pages/submit.js') },
   { path: '/ui/clusters/:ws/:cluster', load: () => import('./pages/cluster.js') },
   { path: '/ui/jobs/:ws/:experiment/:name', load: () => import('./pages/job.js') },
   { path: '/ui/experiments/:ws/:experiment', load: () => import('./pages/experiment.js') },
@@ -105,6 +113,7 @@ function readTokenFromFragment() {
 
 function logOut() {
   session.end();
+  forgetAll();
   clearLinks();
   live.end();
   context.go('/ui/login');
@@ -120,35 +129,41 @@ live.watch((state) => {
   text(linkState, state === 'reconnecting' ? 'reconnecting' : 'live');
 });
 
+/** Pages of the navigation bar, with the addresses that they start at. */
+const LISTED_PAGES = PAGES.filter((page) => page.title).map((page) => ({ title: page.title, path: page.path.replace(/\/[:*].*$/, '') }));
+
 function drawBar(page) {
   const isLoggedIn = Boolean(session.token) && !page?.open;
-  const listed = PAGES.filter((one) => one.title);
-  put(navLinks, isLoggedIn && listed.map((one) => h('a', {
-    href: one.path.replace(/\/[:*].*$/, ''), 'aria-current': one === page ? 'page' : null,
-  }, one.title)));
+  const isInside = (path) => page && (page.path === path || (path !== '/ui/' && page.path.startsWith(`${path}/`)));
+  put(navLinks, isLoggedIn && LISTED_PAGES.map(({ title, path }) => h('a', { href: path, 'aria-current': isInside(path) ? 'page' : null }, title)));
   put(tools, isLoggedIn && [
     linkState,
     h('button', { type: 'button', class: 'searcher', onclick: openSearch, 'aria-keyshortcuts': '/' }, 'Search', h('kbd', {}, '/')),
     h('a', { href: '/docs/' }, 'Docs'),
+    h('button', { type: 'button', class: 'quiet', id: 'help', 'aria-label': 'Keyboard shortcuts', title: 'Keyboard shortcuts', 'aria-keyshortcuts': '?',
+      onclick: () => showShortcuts(LISTED_PAGES) }, '?'),
     h('button', { type: 'button', class: 'quiet', onclick: cycleTheme, title: 'Theme: light, dark, or as the system' }, themeName()),
-    h('span', { class: 'login-id', title: session.appId }, session.appId),
+    h('span', { class: 'login-id', title: session.appId }, session.name ?? ''),
     h('button', { type: 'button', class: 'quiet', id: 'log-out', onclick: logOut }, 'Log out'),
   ]);
+  if (isLoggedIn && session.name === null) showLoginName();
 }
 
-function openSearch() {
-  const pages = PAGES.filter((page) => page.title).map(({ title, path }) => ({ title, path: path.replace(/\/[:*].*$/, '') }));
-  search((path) => context.go(path).then(() => root.focus({ preventScroll: true })), pages);
+/** Asks for the name of the principal once per login. */
+async function showLoginName() {
+  const { token } = session;
+  try {
+    const { displayName } = await api.get('~/providers/Corro/caller');
+    if (token !== session.token) return;
+    session.name = displayName;
+    text(tools.querySelector('.login-id') ?? h('span'), displayName);
+  } catch { /* the name is shown by the next page */ }
 }
 
-/** Shortcut for the search, unless the user is typing. */
-addEventListener('keydown', (event) => {
-  const isTyping = event.target.closest?.('input, textarea, select, [contenteditable]');
-  const isShortcut = (event.key === '/' && !isTyping) || (event.key === 'k' && (event.ctrlKey || event.metaKey));
-  if (!isShortcut || event.altKey || !session.token || document.querySelector('dialog[open]')) return;
-  event.preventDefault();
-  openSearch();
-});
+const goTo = (path) => context.go(path).then(() => root.focus({ preventScroll: true }));
+const openSearch = () => search(goTo, LISTED_PAGES);
+startNotifications(goTo);
+handleShortcuts({ pages: LISTED_PAGES, go: goTo, openSearch, isActive: () => Boolean(session.token) });
 
 const THEMES = ['auto', 'light', 'dark'];
 const theme = () => localStorage.getItem('corro.theme') ?? 'auto';

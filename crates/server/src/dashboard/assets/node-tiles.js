@@ -3,7 +3,7 @@
 
 import { h, keyed, mark, put, text } from './dom.js';
 import { pageOf } from './routes.js';
-import { setAgo } from './components.js';
+import { setAgo } from './times.js';
 
 export const NODE_STATES = ['running', 'idle', 'preparing', 'leaving', 'unusable'];
 /** More nodes than this get small tiles. */

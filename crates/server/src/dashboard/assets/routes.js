@@ -25,6 +25,9 @@ export function pageOf(id) {
   return '/ui/';
 }
 
+/** Address of the page of a node of the cluster with this id. */
+export const pageOfNode = (clusterId, nodeId) => `${pageOf(clusterId).replace('/clusters/', '/nodes/')}/${enc(nodeId)}`;
+
 /** Address of the page of a path in a share. */
 export function pageOfShare(account, share, path = '') {
   const encodedPath = path.split('/').filter(Boolean).map(enc).join('/');

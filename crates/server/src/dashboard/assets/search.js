@@ -3,7 +3,7 @@
 import { api } from './api.js';
 import { h, keyed, mark, put, text } from './dom.js';
 import { state } from './components.js';
-import { pageOf, pageOfShare } from './routes.js';
+import { pageOf, pageOfNode, pageOfShare } from './routes.js';
 
 const KINDS = { job: 'Job', cluster: 'Cluster', experiment: 'Experiment', node: 'Node', share: 'Share', page: 'Page' };
 
@@ -13,6 +13,7 @@ let open = null;
 function addressOf(result) {
   if (result.kind === 'page') return result.id;
   if (result.kind === 'share') return pageOfShare(result.place, result.name);
+  if (result.kind === 'node') return pageOfNode(result.id, result.name);
   return pageOf(result.id);
 }
 

@@ -3,11 +3,14 @@
 import { api } from '../api.js';
 import { h, put, text } from '../dom.js';
 import { refreshOn } from '../event-stream.js';
-import { clock, confirm, failure, panel, setAgo, setState, table, toast } from '../components.js';
-import { nameOf, pageOf, partsOf } from '../routes.js';
-import { numberOf, displayState, tiles } from '../node-tiles.js';
+import { confirm, failure, panel, setState, toast } from '../components.js';
+import { scaleText } from '../cluster-cards.js';
 import { history } from '../cluster-history.js';
-import { jobList, scaleText } from './overview.js';
+import { jobList } from '../job-list.js';
+import { nodeTable } from '../node-list.js';
+import { tiles } from '../node-tiles.js';
+import { partsOf } from '../routes.js';
+import { clock } from '../times.js';
 import { scaleForm } from './scale-form.js';
 
 export async function show(root, params, context) {
@@ -20,7 +23,7 @@ export async function show(root, params, context) {
   const scale = h('dd', {});
   const nodeTiles = tiles();
   const nodeHistory = history(id);
-  const nodes = nodeTable(vmPriority === 'lowpriority');
+  const nodes = nodeTable({ title: 'Each node', isInCluster: true, isLowPriority: vmPriority === 'lowpriority', empty: 'The cluster has no nodes now.' });
   const jobs = jobList({ cluster: cluster.id });
   const form = scaleForm(async (settings) => {
     cluster = await api.patch(id, { properties: { scaleSettings: settings } });
@@ -33,7 +36,7 @@ export async function show(root, params, context) {
     try {
       await api.del(id);
       toast(`${cluster.name} is being deleted.`);
-      await context.go('/ui/');
+      await context.go('/ui/clusters');
     } catch (error) { toast(error.message, 'bad'); }
   } }, 'Delete');
   const facts = [
@@ -42,7 +45,7 @@ export async function show(root, params, context) {
     ['Created', h('time', { datetime: creationTime }, clock(creationTime))],
   ];
   put(root,
-    h('nav', { class: 'crumbs', 'aria-label': 'Breadcrumbs' }, h('a', { href: '/ui/' }, 'Overview'), h('span', {}, partsOf(cluster.id).group), h('span', {}, partsOf(cluster.id).workspaces)),
+    h('nav', { class: 'crumbs', 'aria-label': 'Breadcrumbs' }, h('a', { href: '/ui/clusters' }, 'Clusters'), h('span', {}, partsOf(cluster.id).group), h('span', {}, partsOf(cluster.id).workspaces)),
     h('div', { class: 'head' }, h('h1', {}, cluster.name), stateLabel, h('span', { class: 'grow' }), remove),
     errorNote,
     h('div', { class: 'panel' }, h('div', { class: 'body' },
@@ -75,33 +78,6 @@ export async function show(root, params, context) {
   await refresh();
   const end = refreshOn((event) => ['node', 'cluster', 'job'].includes(event.kind), refresh, 250);
   return () => { end(); nodeHistory.end(); jobs.end(); };
-}
-
-function nodeTable(isLow) {
-  const columns = [
-    { title: 'Node', width: '64px', number: true, sort: (node) => Number(numberOf(node.nodeId)), make: (node) => h('b', {}, numberOf(node.nodeId)) },
-    { title: 'State', width: '120px', sort: (node) => node.state, make: () => h('span', { class: 'state' }), fill: (cell, node) => setState(cell.firstChild, displayState(node), node.preempted ? 'taken back' : displayState(node)) },
-    { title: 'Job', width: 'minmax(0, 1.4fr)', sort: (node) => node.job ?? null, fill: fillJob },
-    { title: 'Since', width: '120px', sort: (node) => -Date.parse(node.since), make: () => h('time', {}), fill: (cell, node) => setAgo(cell.firstChild, node.since) },
-    { title: 'Id', width: 'minmax(0, 2fr)', wide: true, make: (node) => h('span', { class: 'mono soft' }, node.nodeId) },
-  ];
-  if (isLow) columns.push({ title: '', width: '100px', make: (node) => h('button', { type: 'button', class: 'quiet danger', onclick: () => preemptNode(node) }, 'Preempt') });
-  const list = table({ label: 'Nodes', key: (node) => node.nodeId, empty: 'The cluster has no nodes now.', sorted: 'Node', columns });
-  return { element: panel('Each node', null, list.element), set: list.set };
-}
-
-function fillJob(cell, node) {
-  const link = cell.firstChild;
-  if (!node.job) { if (link) put(cell); return; }
-  const [experiment, job] = node.job.split('/');
-  const href = pageOf(`${node.clusterId.replace(/\/clusters\/[^/]*$/, '')}/experiments/${experiment}/jobs/${job}`);
-  if (link?.getAttribute('href') !== href) put(cell, h('a', { class: 'name', href }, node.job));
-}
-
-async function preemptNode(node) {
-  const explanation = 'The job on it gets a termination signal and a grace period, then it is queued again. The node is removed, and replaced if there is capacity.';
-  if (!await confirm(`Preempt node ${numberOf(node.nodeId)} of ${nameOf(node.clusterId)}?`, explanation, 'Preempt')) return;
-  try { await api.post(`${node.clusterId}/nodes/${node.nodeId}/preempt`); } catch (error) { toast(error.message, 'bad'); }
 }
 
 // The specification in the retired service's terms; the actual hardware is listed with the nodes and hosts.

@@ -1,4 +1,5 @@
-// Job page: state and explanation, ranks, curves, logs, files, history, and actions. Refreshes on the job's events.
+// Job page: state and explanation, curves, tabs with log, ranks, engine and job.json, files, history, and actions. Refreshes on the
+// job's events.
 
 import { api } from '../api.js';
 import { h, keyed, mark, put, text } from '../dom.js';
@@ -6,11 +7,18 @@ import { cloneJob } from '../job-clone.js';
 import { JobEngines } from '../job-engines.js';
 import { JobFiles } from '../job-files.js';
 import { JobLogs } from '../job-logs.js';
+import { JobNotes } from '../job-notes.js';
 import { JobRanks } from '../job-ranks.js';
+import { JobSource } from '../job-source.js';
 import { refreshOn } from '../event-stream.js';
-import { clock, confirm, setLasting, setState, short, toast } from '../components.js';
+import { confirm, setState, toast } from '../components.js';
+import { clock, setLasting, short } from '../times.js';
+import { numberOf } from '../node-tiles.js';
+import { allowNotifications, isNotified, setNotified } from '../notifications.js';
 import { nameOf, pageOf, partsOf } from '../routes.js';
 import { CurvePanel } from '../curve-panel.js';
+import { ResourceCharts } from '../resource-charts.js';
+import { Tabs } from '../tabs.js';
 
 const ACTIVE = new Set(['queued', 'running', 'terminating']);
 
@@ -27,18 +35,50 @@ export async function show(root, params, context) {
   const stepsPanel = h('section', { class: 'panel' }, h('header', null, h('h2', null, 'Events')), steps);
   const terminate = h('button', { type: 'button', class: 'danger', id: 'terminate', onclick: () => terminateJob() }, 'Terminate');
   const clone = h('button', { type: 'button', id: 'clone', onclick: () => cloneJob(job, context) }, 'Clone');
-  const engines = new JobEngines(job.id, job.name);
-  const ranks = new JobRanks(job.id, (processes) => engines.set(processes));
+  const notify = h('button', { type: 'button', id: 'notify', hidden: true, 'aria-pressed': String(isNotified(job.id)), title: 'A notification of the browser when the job ends', onclick: async () => {
+    const isWanted = !isNotified(job.id);
+    if (isWanted && !await allowNotifications()) {
+      toast('The browser does not allow notifications. Allow them for this page in its settings; they need HTTPS, or a server on this machine.', 'bad');
+      return;
+    }
+    setNotified(job.id, isWanted);
+    mark(notify, 'aria-pressed', String(isWanted));
+  } }, 'Notify me');
+  const engines = new JobEngines(job.id, job.name, (hasContent) => tabs.setAvailable('engine', hasContent));
+  const ranks = new JobRanks(job.id, (processes) => engines.set(processes), (count) => tabs.setAvailable('ranks', count > 0));
   const empty = 'No curves yet. They appear when the job prints lines with losses, accuracies or any key=value.';
   const plots = new CurvePanel({ file: job.name, empty });
-  const logs = new JobLogs(job.id);
+  const logs = new JobLogs(job.id, () => tabs.choose('log'));
+  const source = new JobSource(job.name);
+  const notes = new JobNotes(job.id);
+  const resources = new ResourceCharts(job.name, 'resources');
+  const tabs = new Tabs('Details', [
+    { name: 'log', title: 'Log', element: logs.element },
+    { name: 'ranks', title: 'Ranks', element: ranks.element, isAvailable: false, onShow: () => refreshRanks() },
+    { name: 'engine', title: 'Engine', element: engines.element, isAvailable: false, onShow: () => refreshRanks() },
+    { name: 'resources', title: 'Resources', element: resources.element, isAvailable: false },
+    { name: 'source', title: 'job.json', element: source.element },
+  ]);
   const files = new JobFiles(job, (name, link, renew) => logs.show(name, link, renew));
   plots.choose([{ id: job.id, label: job.name, ink: 0 }]);
   put(root,
-    h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('span', null, parts.workspaces),
+    h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('a', { href: '/ui/jobs' }, 'Jobs'), h('span', null, parts.workspaces),
       h('a', { href: pageOf(job.id.replace(/\/jobs\/[^/]*$/, '')) }, parts.experiments)),
-    h('div', { class: 'head' }, h('h1', null, job.name), badge, h('span', { class: 'grow' }), clone, terminate),
-    stages, why, facts, ranks.element, engines.element, plots.element, logs.element, h('div', { class: 'columns' }, files.element, stepsPanel));
+    h('div', { class: 'head' }, h('h1', null, job.name), badge, notes.tags, h('span', { class: 'grow' }), notes.pin, notify, notes.edit, clone, terminate),
+    notes.element, stages, why, facts, plots.element, tabs.element, h('div', { class: 'columns' }, files.element, stepsPanel));
+
+  function refreshRanks() {
+    if (job.properties.executionState === 'running') ranks.refresh();
+  }
+
+  // CPU and memory as the server has recorded them; nothing for a job from before its start.
+  async function refreshResources() {
+    if (job.properties.executionState === 'queued') return;
+    const { nodes } = await api.get(`${job.id}/resources`);
+    const start = Date.parse(job.properties.executionInfo?.startTime);
+    resources.set(nodes.map(({ nodeId, points }) => ({ label: nodes.length > 1 ? `node ${numberOf(nodeId)}` : 'all processes', points })), start);
+    tabs.setAvailable('resources', resources.hasPoints);
+  }
 
   async function terminateJob() {
     const confirmed = await confirm(`Terminate ${job.name}?`,
@@ -54,14 +94,16 @@ export async function show(root, params, context) {
   function draw(explanation) {
     const state = job.properties.executionState;
     setState(badge, state);
-    mark(terminate, 'hidden', ACTIVE.has(state) ? null : '');
+    for (const button of [terminate, notify]) mark(button, 'hidden', ACTIVE.has(state) ? null : '');
     mark(terminate, 'disabled', state === 'terminating' ? '' : null);
     drawStages(stages, job.properties);
     drawWhy(why, explanation, state);
-    drawFacts(facts, job.properties);
+    drawFacts(facts, job.properties, explanation.owner);
     drawSteps(steps, explanation.steps ?? []);
     ranks.set(job.properties, explanation.steps ?? []);
-    logs.setState(state);
+    logs.setProperties(job.properties);
+    source.set(job);
+    notes.set(job.properties.annotations);
   }
 
   async function refresh() {
@@ -69,7 +111,7 @@ export async function show(root, params, context) {
       const [now, explanation] = await Promise.all([api.get(job.id), api.get(`${job.id}/why`)]);
       job = now;
       draw(explanation);
-      await Promise.all([plots.refresh(), files.refresh(), logs.refresh()]);
+      await Promise.all([plots.refresh(), files.refresh(), logs.refresh(), refreshResources()]);
     } catch (error) {
       if (error.name !== 'ApiError') throw error;
       // While the server is unreachable, the last data stays.
@@ -88,8 +130,10 @@ export async function show(root, params, context) {
     ticks += 1;
     const { executionState: state } = job.properties;
     if (state === 'running' || (!ACTIVE.has(state) && !plots.ended && ticks % 2 === 0)) plots.refresh();
-    if (state === 'running') ranks.refresh();
+    // Others of the tabs need not know at once what the ranks do.
+    if (tabs.isShown('ranks') || tabs.isShown('engine') || ticks % 5 === 0) refreshRanks();
     if (state === 'running' && ticks % 5 === 0) { files.refresh(); logs.refresh(); }
+    if (state === 'running' && ticks % 10 === 0) refreshResources().catch(() => {});
     // The explanation contains durations and estimates.
     if (ACTIVE.has(state) && ticks % 15 === 0) refresh();
   }, 1000);
@@ -98,6 +142,7 @@ export async function show(root, params, context) {
     clearInterval(timer);
     engines.end();
     logs.end();
+    resources.end();
     plots.end();
   };
 }
@@ -136,7 +181,7 @@ function drawWhy(element, explanation, state) {
   if (element.corroExplanation === content) return;
   element.corroExplanation = content;
   put(element,
-    explanation.sentences.map((line) => h('p', null, line)),
+    explanation.sentences.map((line) => h('p', null, localTimes(line))),
     (explanation.causes ?? []).map((cause) => h('div', null, h('p', { class: 'subheading' }, cause.sentence),
       (cause.details ?? []).map((line) => h('p', { class: 'soft' }, line)),
       cause.lastOutput?.length ? h('pre', { tabindex: 0, 'aria-label': 'Last lines of stderr' },
@@ -148,18 +193,22 @@ function drawWhy(element, explanation, state) {
     (explanation.lostAttempts ?? []).map((line) => h('p', { class: 'soft' }, line)));
 }
 
+// Times in sentences of the server, as on all pages.
+const localTimes = (line) => line.replace(/\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g, clock);
+
 // Quoted commands are rendered as code for copying.
 function markCommands(line) {
-  return line.split(/('(?:corro|docker|chmod|dmesg)[^']*')/).map((part) => (part.startsWith("'") ? h('code', null, part.slice(1, -1)) : part));
+  return line.split(/('(?:corro|docker|chmod|dmesg|pip|apt|bash|python3|nvidia-smi|df|ss|ulimit|torchrun|mpirun|git|lscpu|uname)(?: [^']*)?')/).map((part) => (part.startsWith("'") ? h('code', null, part.slice(1, -1)) : part));
 }
 
-function drawFacts(list, properties) {
+function drawFacts(list, properties, owner) {
   const { cluster, nodeCount, toolType, schedulingPriority, constraints, containerSettings } = properties;
   const processes = Object.entries(properties).find(([name, value]) => name.endsWith('Settings') && value?.processCount)?.[1].processCount;
   const entries = [
     ['Cluster', cluster && h('a', { href: pageOf(cluster.id) }, nameOf(cluster.id))],
     ['Nodes', processes && processes !== nodeCount ? `${nodeCount}, ${processes} processes` : nodeCount],
     ['Kind', toolType],
+    ['Owner', owner],
     schedulingPriority !== 'normal' && ['Priority', schedulingPriority],
     containerSettings && ['Image', containerSettings.imageSourceRegistry.image],
     ['Limit', constraints?.maxWallClockTime && durationText(constraints.maxWallClockTime)],
@@ -175,7 +224,7 @@ function durationText(text) {
 }
 
 const EVENTS = { submitted: 'Submitted', placed: 'Placed on nodes', terminating: 'Told to stop', succeeded: 'Succeeded',
-  failed: 'Failed', requeued: 'Back in the queue', deleted: 'Deleted' };
+  failed: 'Failed', requeued: 'Back in the queue', annotated: 'Notes changed', deleted: 'Deleted' };
 
 function drawSteps(list, all) {
   const shown = all.filter((step) => step.what !== 'job.changed');

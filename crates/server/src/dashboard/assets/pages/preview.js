@@ -2,6 +2,7 @@
 
 import { h } from '../dom.js';
 import { bytes, panel } from '../components.js';
+import { clock } from '../times.js';
 
 const TEXT_BYTES = 256 * 1024;
 const IMAGE_BYTES = 32 * 1024 * 1024;
@@ -22,7 +23,7 @@ export async function preview(share, path, name, download, close) {
     view = h('pre', { tabindex: '0', 'aria-label': name }, new TextDecoder().decode(content));
   }
   const truncation = !type && content.length < length ? `the first ${bytes(content.length)} of ` : '';
-  const changed = modified ? `, changed ${new Date(modified).toLocaleString()}` : '';
+  const changed = modified ? `, changed ${clock(modified)}` : '';
   const element = panel(name, [
     h('span', { class: 'soft small' }, `${truncation}${bytes(length)}${changed}`), h('span', { class: 'grow' }),
     h('button', { type: 'button', onclick: download }, 'Download'),

@@ -2,21 +2,23 @@
 
 import { h, mark, put, svg, text } from '../dom.js';
 import { openShare, shares } from '../share-client.js';
-import { ago, bytes, confirm, failure, panel, plural, table, toast } from '../components.js';
+import { bytes, confirm, failure, panel, plural, table, toast } from '../components.js';
+import { ago } from '../times.js';
 import { pageOfShare } from '../routes.js';
+import { newShare } from '../new-share.js';
 import { preview } from './preview.js';
 
 export async function show(root, params, context) {
   const [account, share, ...segments] = (params.path ?? '').split('/').filter(Boolean);
   context.title(share ? `${[share, ...segments].join('/')}` : 'Shares');
-  return share ? showShare(root, account, share, segments.join('/'), context) : showAll(root, account);
+  return share ? showShare(root, account, share, segments.join('/'), context) : showAll(root, account, context);
 }
 
-async function showAll(root, account) {
+async function showAll(root, account, context) {
   const all = (await shares()).filter((one) => !account || one.account === account);
   const list = table({
     label: 'Shares', key: (one) => `${one.account}/${one.name}`, sorted: 'Share',
-    empty: 'No shares yet. Create one with: corro storage share create',
+    empty: 'No shares yet.',
     columns: [
       { title: 'Share', width: 'minmax(0, 2fr)', sort: (one) => one.name, make: (one) => h('a', { class: 'name', href: pageOfShare(one.account, one.name) }, one.name) },
       { title: 'Account', width: 'minmax(0, 2fr)', sort: (one) => one.account, make: (one) => one.account },
@@ -24,7 +26,9 @@ async function showAll(root, account) {
     ],
   });
   list.set(all);
-  put(root, h('div', { class: 'head' }, h('h1', {}, 'Shares')), panel(account ?? 'All accounts', h('span', { class: 'count' }, all.length), list.element));
+  put(root, h('div', { class: 'head' }, h('h1', {}, 'Shares'), h('span', { class: 'grow' }),
+    h('button', { type: 'button', class: 'primary', id: 'new', onclick: () => newShare(context.go) }, 'New share')), panel(account ?? 'All accounts', h('span', { class: 'count' }, all.length), list.element));
+  if (new URLSearchParams(location.search).has('new')) newShare(context.go);
 }
 
 async function showShare(root, account, share, path, context) {

@@ -3,7 +3,8 @@
 import { api } from '../api.js';
 import { toCsv, save } from '../chart-export.js';
 import { h, mark, put, text } from '../dom.js';
-import { clock, failure, plural, table } from '../components.js';
+import { failure, plural, table } from '../components.js';
+import { clock } from '../times.js';
 
 const DAY_MS = 86_400_000;
 const WINDOWS = [['24 hours', 1], ['7 days', 7], ['30 days', 30], ['90 days', 90]];
