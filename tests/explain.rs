@@ -2,6 +2,8 @@
 //! `server::app::jobs::queue_status` cover the other texts.
 
 mod harness;
+#[path = "explain/programs.rs"]
+mod programs;
 
 use harness::logs::wait_at;
 use harness::{IN_WORKSPACE, Site, wait_for};
@@ -58,7 +60,15 @@ fn every_end_is_explained() {
         &["failed with exit code 3", "Rank 1 on node tvm-", "no such layer", "job file stream", "-j code"],
     );
     says(&site, "signal", &["Rank 0 on node tvm-", "was ended by signal 9 (SIGKILL)", "no memory left"]);
-    says(&site, "missing", &["ended with exit code 127", "the program was not found", "/opt/none/python"]);
+    says(
+        &site,
+        "missing",
+        &[
+            "ended with exit code 127",
+            "The program /opt/none/python was not found",
+            "See 'corro docs command-not-found'",
+        ],
+    );
     says(&site, "prepared", &["The job preparation on node tvm-", "exit code 9", "no wheel", "no rank was started"]);
     says(
         &site,

@@ -2,6 +2,8 @@
 
 mod harness;
 
+#[path = "jobs/dependencies.rs"]
+mod dependencies;
 #[path = "jobs/endings.rs"]
 mod endings;
 #[path = "jobs/files.rs"]
@@ -20,6 +22,8 @@ mod queue;
 mod ranks;
 #[path = "jobs/recipes.rs"]
 mod recipes;
+#[path = "jobs/retries.rs"]
+mod retries;
 
 /// Number of GPUs that a node with one declared GPU really has: 0 on a machine without GPUs.
 fn gpus_of_a_node() -> String {

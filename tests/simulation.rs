@@ -46,6 +46,7 @@ fn invariants_hold_under_random_faults() {
     // Guards against runs in which too little happens to prove anything.
     assert!(stats.succeeded > runs && stats.requeued > runs / 10 && stats.nodes_lost > runs / 10, "{stats}");
     assert!(stats.preempted > runs / 20, "{stats}");
+    assert!(stats.retried > runs / 20 && stats.dependents > runs / 10, "{stats}");
     assert!(stats.restarts > runs / 10 && stats.incremental > runs, "{stats}");
 }
 

@@ -22,6 +22,8 @@ pub struct Invariants {
     prepared: BTreeSet<(AttemptId, NodeId)>,
     /// Lines written by each rank that exited with 0.
     done: BTreeMap<(AttemptId, usize), u32>,
+    /// Jobs that each job waits for.
+    dependencies: BTreeMap<JobKey, Vec<JobKey>>,
     /// Agent incarnations per node that the server has seen.
     incarnations: BTreeMap<NodeId, u64>,
 }
@@ -29,6 +31,10 @@ pub struct Invariants {
 impl Invariants {
     pub fn prepared(&mut self, attempt: &AttemptId, node: &NodeId) {
         self.prepared.insert((attempt.clone(), node.clone()));
+    }
+
+    pub fn submitted_after(&mut self, job: &JobKey, dependencies: &[JobKey]) {
+        self.dependencies.insert(job.clone(), dependencies.to_vec());
     }
 
     pub fn connected(&mut self, node: &NodeId, incarnation: u64) {
@@ -85,7 +91,11 @@ impl World {
     fn check_change(&mut self, key: &JobKey, old: &JobRecord, new: &JobRecord) {
         assert!(!old.state().is_terminal() || old.state() == new.state(), "{key} changed after its end");
         let was_placed = !old.state().nodes().is_empty();
-        if was_placed && new.state().nodes().is_empty() {
+        if new.attempts > old.attempts {
+            self.check_dependencies_met(key, new);
+        }
+        // The next attempt may begin in the same commit.
+        if was_placed && (new.state().nodes().is_empty() || new.attempts > old.attempts) {
             // The attempt is over: none of its ranks may still run, anywhere.
             let attempt = old.attempt();
             for (node, agent) in &self.agents {
@@ -95,12 +105,15 @@ impl World {
             self.stats.requeued += u64::from(!new.state().is_terminal());
             let last = new.lost_attempts.get(old.lost_attempts.len());
             self.stats.preempted += u64::from(last.is_some_and(|lost| lost.reason.code == NODE_PREEMPTED));
+            self.stats.retried += u64::from(new.failed_attempts() - old.failed_attempts());
             self.check_retries(key, new);
+            self.check_failed_attempts(key, new);
             self.check_losses(key, new);
             self.check_done_not_repeated(key, old, new);
         }
         if new.state().is_terminal() && !old.state().is_terminal() {
             let state = new.state().clone();
+            self.check_dependency_failure(key, &state);
             if matches!(state, JobState::Succeeded { .. }) {
                 self.stats.succeeded += 1;
                 self.check_log_complete(key, new);
@@ -120,10 +133,48 @@ impl World {
         }
     }
 
+    /// A failing program is run again as often as the job asks for, and never more often.
+    fn check_failed_attempts(&self, key: &JobKey, job: &JobRecord) {
+        let (failed, most) = (job.failed_attempts(), job.spec.constraints.max_retry_count);
+        let recorded = job.lost_attempts.iter().filter(|attempt| attempt.exit_code.is_some()).count();
+        assert_eq!(recorded, failed as usize, "failed attempts of {key}: {:?}", job.lost_attempts);
+        assert!(failed <= most, "{key} was retried {failed} times, more than {most}");
+        if let JobState::Failed { started, ended, errors, .. } = job.state()
+            && errors.iter().any(|error| error.code == "JobFailed")
+            && ended.since(*started) < job.spec.constraints.max_wall_clock_time.0
+        {
+            assert_eq!(failed, most, "{key} is given up: {:?}", job.lost_attempts);
+        }
+    }
+
+    /// A job is placed after all its dependencies have succeeded.
+    fn check_dependencies_met(&mut self, key: &JobKey, job: &JobRecord) {
+        let dependencies = self.invariants.dependencies.get(key).map(Vec::as_slice).unwrap_or_default();
+        for dependency in dependencies {
+            let state = self.disk.jobs[dependency].state();
+            assert!(
+                matches!(state, JobState::Succeeded { .. }),
+                "{key} is placed, and {dependency} is {}",
+                state.name()
+            );
+        }
+        self.stats.dependents += u64::from(job.attempts == 1 && !dependencies.is_empty());
+    }
+
+    /// Only a dependency that did not succeed fails a job that waits for it.
+    fn check_dependency_failure(&self, key: &JobKey, state: &JobState) {
+        let JobState::Failed { errors, .. } = state else { return };
+        if errors.iter().any(|error| error.code == "DependencyFailed") {
+            let failed = |dependency: &&JobKey| matches!(self.disk.jobs[*dependency].state(), JobState::Failed { .. });
+            assert!(self.invariants.dependencies[key].iter().any(|key| failed(&key)), "{key} failed: {errors:?}");
+        }
+    }
+
     /// One agent incarnation costs a job at most one attempt: an agent that lost a job is not given it again.
     fn check_losses(&self, key: &JobKey, job: &JobRecord) {
         let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
-        let details = job.lost_attempts.iter().flat_map(|lost| &lost.reason.details);
+        let lost_attempts = job.lost_attempts.iter().filter(|attempt| attempt.exit_code.is_none());
+        let details = lost_attempts.flat_map(|lost| &lost.reason.details);
         for node in details.filter(|detail| detail.name == "Node") {
             *losses.entry(&node.value).or_default() += 1;
         }

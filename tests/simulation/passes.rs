@@ -324,5 +324,8 @@ fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder 
         gpus: 0,
         gang_secret: Secret::new(""),
         lost_attempts: Vec::new(),
+        working_directory: None,
+        prefix_output_with_rank: false,
+        python_environment: None,
     }
 }

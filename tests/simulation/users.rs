@@ -120,11 +120,20 @@ impl World {
         let (key, time) = (experiment().job(&format!("j{i}")), self.time());
         let priority = self.rng.pick(["low", "normal", "high"]).expect("there are three");
         let limit = if self.rng.one_in(8) { "PT2S" } else { "PT30S" };
+        let retries = if self.rng.one_in(2) { self.rng.between(1, 3) } else { 0 };
         let spec = json!({
             "nodeCount": self.rng.between(1, MAX_NODES), "schedulingPriority": priority,
             "stdOutErrPathPrefix": "x", "customMpiSettings": {"commandLine": "x"},
-            "constraints": {"maxWallClockTime": limit},
+            "constraints": {"maxWallClockTime": limit, "maxRetryCount": retries},
         });
+        // Jobs that exist, whatever has become of them.
+        let mut dependencies = Vec::new();
+        while self.rng.one_in(3) && dependencies.len() < self.disk.jobs.len() {
+            let others: Vec<JobKey> =
+                self.disk.jobs.keys().filter(|other| !dependencies.contains(*other)).cloned().collect();
+            dependencies.extend(self.rng.pick(others));
+        }
+        self.invariants.submitted_after(&key, &dependencies);
         let (after, ()) = self.disk.simulate(|txn| {
             let job = NewJob {
                 name: format!("j{i}"),
@@ -137,7 +146,7 @@ impl World {
                 segment: String::new(),
                 provisioning: Provisioning::new(ProvisioningState::Succeeded, time),
             };
-            txn.put(key.clone(), JobRecord::queued(job, time));
+            txn.put(key.clone(), JobRecord::queued(job, time).depending_on(dependencies));
         });
         self.commit(after);
         // Without a response nothing was acknowledged, though the job may exist.

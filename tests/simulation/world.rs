@@ -184,6 +184,10 @@ pub struct Stats {
     pub requeued: u64,
     /// Requeues caused by preemption.
     pub preempted: u64,
+    /// Requeues caused by a failing program.
+    pub retried: u64,
+    /// Jobs that started after their dependencies.
+    pub dependents: u64,
     pub nodes_lost: u64,
     pub crashes: u64,
     /// Agents that came back.
@@ -201,6 +205,8 @@ impl std::iter::Sum for Stats {
             succeeded: a.succeeded + b.succeeded,
             requeued: a.requeued + b.requeued,
             preempted: a.preempted + b.preempted,
+            retried: a.retried + b.retried,
+            dependents: a.dependents + b.dependents,
             nodes_lost: a.nodes_lost + b.nodes_lost,
             crashes: a.crashes + b.crashes,
             restarts: a.restarts + b.restarts,
@@ -212,8 +218,25 @@ impl std::iter::Sum for Stats {
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { jobs, succeeded, requeued, preempted, nodes_lost, crashes, restarts, incremental, lines, .. } = self;
-        write!(f, "{jobs} jobs ({succeeded} succeeded, requeued {requeued} times, {preempted} of them preempted), ")?;
+        let Self {
+            jobs,
+            succeeded,
+            requeued,
+            preempted,
+            retried,
+            dependents,
+            nodes_lost,
+            crashes,
+            restarts,
+            incremental,
+            lines,
+            ..
+        } = self;
+        write!(
+            f,
+            "{jobs} jobs ({succeeded} succeeded, requeued {requeued} times, {preempted} of them preempted and {retried} failed), "
+        )?;
+        write!(f, "{dependents} jobs started after others, ")?;
         write!(f, "{nodes_lost} nodes lost, ")?;
         write!(
             f,

@@ -1,10 +1,10 @@
 //! The server: `http` translates requests, `app` applies the rules, `reconcile` makes the cluster match the state,
-//! `gateway` talks to agents, `dashboard` serves the web pages. Embedded by `corro up` and `corro server` through
+//! `early_stopping` ends trials of sweeps, `gateway` talks to agents, `dashboard` serves the web pages. Embedded by `corro up` and `corro server` through
 //! [`Server::start`], with a [`Provider`] that creates nodes. [`FileServer::start`] serves only files, for `corro
 //! files`.
 //!
 //! Reading order: [`app`], [`http`], [`gateway`], [`reconcile`]. Modules import downwards only: `app` below `gateway`,
-//! `nfs` and `reconcile`, these below `http`, all below this file.
+//! `nfs`, `early_stopping` and `reconcile`, these below `http`, all below this file.
 
 pub mod admin_login_file;
 pub mod app;
@@ -12,6 +12,7 @@ mod connections;
 mod dashboard;
 mod digest;
 mod docs;
+mod early_stopping;
 pub mod gateway;
 pub mod http;
 pub mod nfs;
@@ -153,6 +154,7 @@ impl Server {
                 scheduling: config.scheduling,
                 mount_token_lifetime: config.mount_token_lifetime,
             }),
+            started: now,
             fleet: Fleet::default(),
             telemetry: Telemetry { traces, ..Telemetry::default() },
             request: RequestContext::server(),
@@ -201,6 +203,8 @@ impl Server {
             )),
             tokio::spawn(nfs::remove_deleted_file_servers(app.clone(), stopping.clone())),
             tokio::spawn(shutdown::watch_shared_dirs(app.store.clone(), shared_temp.clone(), stopping.clone())),
+            tokio::spawn(app.fleet.resource_history.clone().run(app.clone(), stopping.clone())),
+            tokio::spawn(early_stopping::run(app.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
             tokio::spawn(connections.run(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
@@ -239,6 +243,11 @@ impl Server {
     pub fn enable_host_join(&self, url: &str, ca_fingerprint: Option<&str>) {
         let front = app::hosts::JoinEndpoint { url: url.to_owned(), ca_fingerprint: ca_fingerprint.map(str::to_owned) };
         self.app.fleet.hosts.enable_join(front);
+    }
+
+    /// The part that is not ready yet, as `/readyz` reports it. `None`: the server is ready.
+    pub fn not_ready_reason(&self) -> Option<&'static str> {
+        self.app.not_ready_reason()
     }
 
     /// Whether there are principals beside the administrator.

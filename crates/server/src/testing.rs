@@ -68,7 +68,17 @@ pub fn change(state: &mut State, change: impl FnOnce(&mut Txn)) {
 
 /// Adds a queued job. Its name is in upper case, to distinguish names from keys.
 pub fn submit(state: &mut State, name: &str, nodes: i32, limit: &str) {
-    let spec = json!({"nodeCount": nodes, "stdOutErrPathPrefix": "x", "constraints": {"maxWallClockTime": limit}});
+    submit_spec(state, name, json!({"nodeCount": nodes, "constraints": {"maxWallClockTime": limit}}), &[]);
+}
+
+/// Adds a queued job of one node that waits for others.
+pub fn submit_after(state: &mut State, name: &str, dependencies: &[&str]) {
+    submit_spec(state, name, json!({"nodeCount": 1}), dependencies);
+}
+
+pub fn submit_spec(state: &mut State, name: &str, mut spec: Value, dependencies: &[&str]) {
+    spec["stdOutErrPathPrefix"] = json!("x");
+    let dependencies = dependencies.iter().map(|name| key(name)).collect();
     change(state, |txn| {
         let job = NewJob {
             name: name.to_uppercase(),
@@ -81,7 +91,7 @@ pub fn submit(state: &mut State, name: &str, nodes: i32, limit: &str) {
             segment: String::new(),
             provisioning: Provisioning::new(ProvisioningState::Succeeded, NOW),
         };
-        txn.put(key(name), JobRecord::queued(job, NOW));
+        txn.put(key(name), JobRecord::queued(job, NOW).depending_on(dependencies));
     });
 }
 

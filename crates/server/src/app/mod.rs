@@ -23,6 +23,7 @@ use self::access::caller::{Caller, ClientProgram};
 use self::access::installation::Installation;
 use self::clusters::provisioning_issues::ProvisioningIssues;
 use self::clusters::quotas::Quotas;
+use self::clusters::resource_history::ResourceHistory;
 use self::clusters::ssh_endpoints::SshEndpoints;
 use self::history::events::EventLog;
 use self::hosts::Hosts;
@@ -46,6 +47,8 @@ pub struct App {
     pub installation: Arc<Installation>,
     pub storage: Storage,
     pub config: Arc<AppConfig>,
+    /// Start of this server.
+    pub started: Timestamp,
     pub fleet: Fleet,
     pub telemetry: Telemetry,
     pub request: RequestContext,
@@ -81,6 +84,8 @@ pub struct Fleet {
     pub expected_ends: ExpectedEnds,
     /// Resource usage of job processes, measured on request.
     pub process_stats: ProcessStats,
+    /// CPU and memory of tasks over time.
+    pub resource_history: ResourceHistory,
     /// Horovod timelines recorded by ranks.
     pub timelines: Timelines,
     /// Heartbeats of joined hosts and the address they join at.

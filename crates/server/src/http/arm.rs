@@ -101,8 +101,12 @@ pub fn routes() -> Router {
         .on(UsageGet, governance::usage)
         .on(ClustersListAll, overview::clusters)
         .on(JobsListAll, overview::jobs)
+        .on(ExperimentsListAll, overview::experiments)
+        .on(CallerGet, governance::caller)
+        .on(ServerGet, governance::server)
         .on(Search, overview::search)
         .on(SharesListAll, overview::shares)
+        .on(SharesCreate, overview::create_share)
         .on(SharesLink, overview::share_link)
         .on(ClustersHistory, overview::cluster_history)
         .on(HostTokensCreate, hosts::create_token)
@@ -116,11 +120,14 @@ pub fn routes() -> Router {
         .on(HostsRemove, hosts::remove)
         .on(NodesList, nodes::list)
         .on(NodesPreempt, nodes::preempt)
+        .on(NodesResources, nodes::node_resources)
+        .on(JobsResources, nodes::job_resources)
         .on(JobsProcesses, nodes::processes)
         .on(JobsRecordTimeline, nodes::record_timeline)
         .on(JobsTimeline, nodes::timeline)
         .on(JobsWhy, nodes::why)
         .on(JobsMetrics, metrics::metrics)
+        .on(JobsAnnotate, annotate_job)
 }
 
 // Workspaces
@@ -279,6 +286,11 @@ async fn delete_job(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
 async fn terminate_job(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
     let operation_started = app.terminate_job(job_path(&request)).await?;
     Ok(accepted_or(&app, &request, operation_started, ArmResponse::OkEmpty))
+}
+
+async fn annotate_job(app: App, request: ArmRequest<AnnotationChanges>) -> Result<JobAnnotations> {
+    let path = job_path(&request);
+    Ok(ArmResponse::Ok(app.annotate_job(path, request.body).await?))
 }
 
 async fn list_output_files(app: App, request: ArmRequest<NoBody>) -> Result<Page<OutputFile>> {

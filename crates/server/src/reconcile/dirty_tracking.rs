@@ -77,7 +77,7 @@ pub fn follow_up_of(steps: &[Step], state: &State, observations: &BTreeMap<NodeI
 fn follow_up_of_step(step: &Step, state: &State, observations: &BTreeMap<NodeId, NodeObservation>) -> FollowUp {
     match step {
         Step::RemoveNode(_) | Step::Node(_, NodeEvent::Broken { .. }) => FollowUp::FullPass,
-        Step::EndAttempt(key, _) | Step::Requeue(key, _) => {
+        Step::EndAttempt(key, _) | Step::Requeue(key, _) | Step::Retry(key, ..) => {
             let Some(job) = state.jobs.get(key) else { return FollowUp::Replan };
             // A busy node reports its problem with its task; once it is free it is given up.
             let has_problem = |node: &NodeId| {
@@ -94,7 +94,8 @@ fn follow_up_of_step(step: &Step, state: &State, observations: &BTreeMap<NodeId,
                 false => FollowUp::None,
             }
         }
-        Step::Place(..) => FollowUp::None,
+        // The plan covers the job as one without the dependency.
+        Step::MeetDependency(..) | Step::Place(..) => FollowUp::None,
         _ => FollowUp::Replan,
     }
 }
@@ -135,6 +136,8 @@ mod tests {
             (vec![], FollowUp::None),
             (vec![end("a"), place()], FollowUp::None),
             (vec![Step::Requeue(key("a"), error()), place()], FollowUp::None),
+            (vec![Step::Retry(key("a"), 1, error()), place()], FollowUp::None),
+            (vec![end("a"), Step::MeetDependency(key("c"), key("a")), place()], FollowUp::None),
             (vec![end("a"), end("b")], FollowUp::Replan),
             (vec![Step::Node(node_id(1), NodeEvent::Ready), place()], FollowUp::Replan),
             (vec![Step::Terminate(key("a"))], FollowUp::Replan),

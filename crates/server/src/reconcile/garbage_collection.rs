@@ -21,7 +21,8 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, clock: &Timeline) -> Ve
     steps.extend(empty.map(|(key, _)| Step::RemoveExperiment(key.clone())));
 
     let empty = state.clusters.iter().filter(|(key, cluster)| {
-        let in_use = || state.queue_length(key) > 0 || state.active_jobs_of(key).next().is_some();
+        let has_queued = || state.queue_length(key) > 0 || state.dependent_jobs_of(key).next().is_some();
+        let in_use = || has_queued() || state.active_jobs_of(key).next().is_some();
         cluster.provisioning.is_deleting() && state.nodes_of(key).next().is_none() && !in_use()
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveCluster(key.clone())));

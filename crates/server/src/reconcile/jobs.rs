@@ -8,7 +8,7 @@ use corro_model::batchai::BatchAiError;
 use corro_model::explain::NODE_LOST;
 use corro_model::node::{GangAddress, Goal};
 use corro_model::state::{JobEvent, JobState, NodeState};
-use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
+use corro_model::{AttemptId, JobKey, NodeId, Timestamp, retry};
 use corro_store::{JobRecord, LostAttempt, State, Timeline};
 
 use super::gang::{self, Gang, Member, Outcome};
@@ -37,7 +37,10 @@ pub fn decide<'a>(
         }
         match gang::decide(&gang) {
             gang::GangDecision::Continue(goal) => goals.push((attempt, goal)),
-            gang::GangDecision::End(outcome) => steps.push(outcome_step(key, job, outcome, clock.now())),
+            gang::GangDecision::End(outcome) => {
+                let may_retry = may_retry(job) && gang.overdue.is_none();
+                steps.push(outcome_step(key, job, outcome, may_retry, clock.now()));
+            }
         }
     }
     (steps, goals)
@@ -93,9 +96,20 @@ fn run_time<'a>(reports: impl Iterator<Item = &'a NodeObservation>, started: Tim
     longest.unwrap_or(if is_reported { age } else { age.min(clock.uptime()) })
 }
 
-fn outcome_step(key: &JobKey, job: &JobRecord, outcome: Outcome, now: Timestamp) -> Step {
+/// Whether the job has a retry left. A job that is being terminated has none.
+fn may_retry(job: &JobRecord) -> bool {
+    matches!(job.state(), JobState::Running { .. }) && job.failed_attempts() < job.spec.constraints.max_retry_count
+}
+
+fn outcome_step(key: &JobKey, job: &JobRecord, outcome: Outcome, may_retry: bool, now: Timestamp) -> Step {
     match outcome {
         Outcome::Succeeded => Step::EndAttempt(key.clone(), JobEvent::Succeeded { at: now }),
+        // Without an exit code no program has run: a file is missing, for example.
+        Outcome::Failed { exit_code: Some(exit_code), mut errors }
+            if may_retry && errors.first().is_some_and(retry::is_retriable) =>
+        {
+            Step::Retry(key.clone(), exit_code, retry::shortened(errors.swap_remove(0)))
+        }
         Outcome::Failed { exit_code, errors } => {
             Step::EndAttempt(key.clone(), JobEvent::Failed { exit_code, errors, at: now })
         }

@@ -3,11 +3,12 @@
 //! pass is safe to repeat, and a restart of the server takes the same path.
 //!
 //! Reading order: [`steps`] (the changes a pass can decide), [`pass_input`] and [`pass`] (a pass without I/O), [`dirty_tracking`]
-//! (what the next pass must look at), [`nodes`], [`gang`], `jobs`, [`hosts`], [`scaling`], `garbage_collection` (decisions),
+//! (what the next pass must look at), [`nodes`], [`gang`], `jobs`, `dependencies`, [`hosts`], [`scaling`], `garbage_collection` (decisions),
 //! `desired_state` and [`publish`] (messages to nodes), `background_work` and `start_backoff` (slow work and retries).
 
 mod background_work;
 mod backoff;
+mod dependencies;
 mod desired_state;
 pub mod dirty_tracking;
 pub mod gang;

@@ -15,7 +15,7 @@ use corro_store::{State, Timeline};
 
 use super::pass_input::{GangAddresses, PassInput, PassScope};
 use super::steps::{Step, apply};
-use super::{garbage_collection, jobs, nodes, scaling};
+use super::{dependencies, garbage_collection, jobs, nodes, scaling};
 use crate::app::hosts::capacity::is_schedulable;
 use crate::gateway::NodeObservation;
 use crate::scheduler_view;
@@ -66,6 +66,11 @@ pub fn decide_scoped(
             return (steps, goals);
         }
     }
+    // Jobs that waited for a job that ends now are decided, and planned, in the same commit.
+    let ended = (!endings.is_empty()).then(|| simulate(state, &endings, now));
+    let after_endings = ended.as_ref().unwrap_or(state);
+    let met = dependencies::decide(after_endings, now);
+    let resolved = (!met.is_empty()).then(|| simulate(after_endings, &met, now));
     // The plan assumes that the decided endings have happened, so that one commit does both. Other node events are planned for
     // after they are committed: a node's loss must be recorded before the node is replaced.
     let plan_steps = |state: &State| {
@@ -75,8 +80,9 @@ pub fn decide_scoped(
         scheduler_view::mark_unavailable(&mut view, is_fit);
         scaling::decide(state, &corro_sched::plan(&view, &rules.policy), rules, now)
     };
-    let placements = if endings.is_empty() { plan_steps(state) } else { plan_steps(&simulate(state, &endings, now)) };
+    let placements = plan_steps(resolved.as_ref().unwrap_or(after_endings));
     steps.extend(endings);
+    steps.extend(met);
     steps.extend(garbage_collection::decide(state, emptied, clock));
     steps.extend(placements);
     (steps, goals)

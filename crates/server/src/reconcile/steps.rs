@@ -29,6 +29,10 @@ pub enum Step {
     Evict(JobKey, EvictionRecord),
     EndAttempt(JobKey, JobEvent),
     Requeue(JobKey, BatchAiError),
+    /// Put a job whose attempt failed with this exit code and error back into the queue.
+    Retry(JobKey, i32, BatchAiError),
+    /// The job no longer waits for this one, which has succeeded.
+    MeetDependency(JobKey, JobKey),
     Terminate(JobKey),
     Allocate(ClusterKey, usize, Target),
     Provisioned(ClusterKey),
@@ -58,6 +62,8 @@ impl Step {
             Step::Evict(..) => "evict",
             Step::EndAttempt(..) => "endAttempt",
             Step::Requeue(..) => "requeue",
+            Step::Retry(..) => "retry",
+            Step::MeetDependency(..) => "meetDependency",
             Step::Terminate(_) => "terminate",
             Step::Allocate(..) => "allocate",
             Step::Provisioned(_) | Step::FileServerProvisioned(_) => "provisioned",
@@ -147,6 +153,14 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Transitio
         Step::Requeue(job, reason) => {
             tracing::info!(%job, reason = reason.message, "job goes back to the queue");
             txn.requeue(&job, reason, now)?;
+        }
+        Step::Retry(job, exit_code, reason) => {
+            tracing::info!(%job, code = reason.code, exit_code, "an attempt failed; job goes back to the queue");
+            txn.retry(&job, exit_code, reason, now)?;
+        }
+        Step::MeetDependency(job, dependency) => {
+            tracing::info!(%job, %dependency, "dependency is met");
+            txn.meet_dependency(&job, &dependency)?;
         }
         Step::Terminate(job) => {
             let event = JobEvent::TerminateRequested { cause: termination_cause(txn, &job), at: now };

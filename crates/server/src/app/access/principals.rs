@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use corro_model::arm::{MAX_YEARS, Principal, PrincipalCreateParameters, PrincipalCredential, RoleAssignment};
+use corro_model::arm::{
+    CallerIdentity, MAX_YEARS, Principal, PrincipalCreateParameters, PrincipalCredential, RoleAssignment,
+};
 use corro_model::ids::arm::{self, WorkspaceResource};
 use corro_model::rbac::{Assignment, Right, Role, Scope};
 use corro_model::{ApiError, GroupKey, Secret, Timestamp};
@@ -19,10 +21,21 @@ use crate::digest::hex;
 const MAX_PRINCIPALS: usize = 1000;
 const MAX_SCOPES: usize = 100;
 
+/// Display name of a principal; its id if it was deleted.
+pub fn principal_name(state: &State, id: &str) -> String {
+    state.principals.get(id).map_or_else(|| id.to_owned(), |record| record.name.clone())
+}
+
 impl App {
     /// Drops the items that the caller may not read. `id` returns an item's ARM id.
     pub fn filter_readable<T>(&self, items: Vec<T>, id: fn(&T) -> &str) -> Vec<T> {
         items.into_iter().filter(|item| self.request.caller.may(Right::Read, &Scope::of_path(id(item)))).collect()
+    }
+
+    /// The principal on whose behalf the request runs.
+    pub fn caller_identity(&self) -> CallerIdentity {
+        let id = &self.request.caller.id;
+        CallerIdentity { app_id: id.clone(), display_name: principal_name(&self.snapshot(), id) }
     }
 
     /// Requires write access to the workspace of a resource that the request body refers to: a job reads what its

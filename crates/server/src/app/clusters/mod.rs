@@ -4,6 +4,7 @@ mod allocation_history;
 pub mod nodes;
 pub mod provisioning_issues;
 pub mod quotas;
+pub mod resource_history;
 pub mod ssh_endpoints;
 
 use corro_model::batchai::*;

@@ -12,6 +12,7 @@ use corro_store::State;
 
 use crate::app::App;
 use crate::app::access::caller::{Caller, scope_of_key};
+use crate::app::access::principals::principal_name;
 
 /// History lines per read, so that other readers can run in between.
 const HISTORY_PAGE_SIZE: usize = 10_000;
@@ -199,8 +200,7 @@ impl App {
         let counted = tokio::task::spawn_blocking(count).await;
         let counted = counted.map_err(|_| ApiError::new(503, "ServerStopping", "The server is stopping"))??;
         let snapshot = self.snapshot();
-        let name = |id: &str| snapshot.principals.get(id).map_or_else(|| id.to_owned(), |record| record.name.clone());
-        Ok(counted.report(by, &self.request.caller, name))
+        Ok(counted.report(by, &self.request.caller, |id| principal_name(&snapshot, id)))
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime};
 use corro_model::ApiError;
 use corro_model::batchai::engines::find_stall;
 use corro_model::batchai::{ExecutionState, STDOUTERR};
-use corro_model::explain::{self, Explanation, JobNames, JobStep, explain};
+use corro_model::explain::{self, Explanation, JobContext, JobNames, JobStep, explain};
 use corro_model::history::{HistoryEntry, HistoryFilter};
 use corro_shares::{PageRequest, SharePath};
 use serde_json::Value;
 
 use crate::app::App;
+use crate::app::access::principals::principal_name;
 use crate::app::jobs::output_files::output_tree;
 use crate::app::resources::lookup::{JobPath, find_job};
 
@@ -31,9 +32,22 @@ impl App {
         let (_, record) = find_job(&snapshot, path)?;
         let names =
             JobNames { group: &path.group, workspace: &path.workspace, experiment: &path.experiment, job: &path.job };
-        let cluster = snapshot.clusters.get(&record.cluster).map(|cluster| cluster.spec.node_setup.as_ref());
-        let volumes = cluster.map(|setup| setup.and_then(|setup| setup.mount_volumes.clone()).unwrap_or_default());
-        let mut explanation = explain(&job, names, volumes.as_ref(), record.state().nodes(), self.now());
+        let cluster = snapshot.clusters.get(&record.cluster).map(|cluster| &cluster.spec);
+        let setup = cluster.map(|cluster| cluster.node_setup.as_ref());
+        let volumes = setup.map(|setup| setup.and_then(|setup| setup.mount_volumes.clone()).unwrap_or_default());
+        let context = JobContext {
+            volumes: volumes.as_ref(),
+            vm_size: cluster.map(|cluster| cluster.vm_size.as_str()),
+            project: None,
+            nodes: record.state().nodes(),
+        };
+        let mut explanation = explain(&job, names, context, self.now());
+        if explanation.is_about_files() {
+            let (app, path) = (self.clone(), path.clone());
+            let files = tokio::task::spawn_blocking(move || app.project_files(&path)).await.ok().flatten();
+            explanation = explain(&job, names, JobContext { project: files.as_ref(), ..context }, self.now());
+        }
+        explanation.owner = record.owner.as_deref().map(|id| principal_name(&snapshot, id));
         if let ExecutionState::Running = explanation.state {
             // Only the nodes know whether ranks are stalled, and when they wrote to logs that are on no share.
             let nodes = self.job_processes(path, false).await.map_or_else(|_| Vec::new(), |found| found.nodes);

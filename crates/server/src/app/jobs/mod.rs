@@ -1,10 +1,13 @@
 //! Jobs: submit, get, list, terminate, delete. The scheduler decides where and when they run.
 
+mod annotations;
+pub mod dependencies;
 pub mod expected_ends;
 mod explanation;
 pub mod log_followers;
 pub mod output_files;
 pub mod process_stats;
+mod project_files;
 pub mod queue_status;
 pub mod timelines;
 pub mod training_curves;
@@ -16,11 +19,12 @@ use corro_model::defaults::fill_job;
 use corro_model::ids::arm::{self, WorkspaceResource};
 use corro_model::names::{NameKind, check_name};
 use corro_model::state::{JobEvent, TransitionError};
-use corro_model::validate::{check_job, unsupported};
+use corro_model::validate::{check_job, check_trial_name, unsupported};
 use corro_model::{ApiError, ExperimentKey, GroupKey, JobKey, Timestamp};
 use corro_store::{JobRecord, NewJob, OperationGoal, State};
 
 use crate::app::access::caller::ClientProgram;
+use crate::app::jobs::dependencies::resolve_dependencies;
 use crate::app::jobs::queue_status::{QueueStatus, QueueStatuses};
 use crate::app::resources::deletion::{mark_job_deleting, terminate_job};
 use crate::app::resources::idempotent_put::{Put, is_same_spec, put_conflict};
@@ -34,6 +38,7 @@ impl App {
     pub async fn create_job(&self, path: JobPath, body: JobCreateParameters) -> Result<Put<Job>, ApiError> {
         check_name(NameKind::Job, &path.job)?;
         check_job(&body.properties)?;
+        check_trial_name(&body.properties, &path.job)?;
         let fingerprint = self.fingerprint(&body);
         let mut spec = body.properties;
         fill_job(&mut spec);
@@ -64,6 +69,7 @@ impl App {
             spec.cluster = Some(ResourceId { id: cluster_id });
             app.subnet_of(txn.state(), "properties.mountVolumes", spec.mount_volumes.as_ref())?;
             app.warn_about_unmounted_paths(txn.state(), &cluster, &spec);
+            let dependencies = resolve_dependencies(txn.state(), &key, &spec)?;
             let secrets = app.seal_secrets(bundle);
             let guid = guid();
             let segment = format!(
@@ -79,7 +85,10 @@ impl App {
             let name = path.job.clone();
             #[rustfmt::skip]
             let job = NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning };
-            txn.put(key.clone(), JobRecord::queued(job, now));
+            txn.put(
+                key.clone(),
+                JobRecord::queued(job, now).owned_by(&app.request.caller.id).depending_on(dependencies),
+            );
             if let Some(error) = unsupported_error {
                 // Accepted as by the Azure service, but failed at once: a queued job that cannot run would only block
                 // nodes.
@@ -231,6 +240,7 @@ fn job_response(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRec
                 waiting,
                 giving_way: record.eviction().filter(|_| !record.state().nodes().is_empty()).map(eviction_notice),
                 lost_attempts: record.lost_attempts.iter().map(lost_attempt).collect(),
+                annotations: record.annotations.clone(),
             },
         },
     }
@@ -251,7 +261,8 @@ fn eviction_notice(evicted: &corro_store::EvictionRecord) -> EvictionNotice {
 }
 
 pub fn lost_attempt(lost: &corro_store::LostAttempt) -> LostAttempt {
-    LostAttempt { number: lost.number, end_time: lost.ended, reason: lost.reason.clone() }
+    let corro_store::LostAttempt { number, ended, exit_code, ref reason } = *lost;
+    LostAttempt { number, end_time: ended, exit_code, reason: reason.clone() }
 }
 
 fn internal(refused: &TransitionError) -> ApiError {

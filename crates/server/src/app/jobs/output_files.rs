@@ -130,10 +130,15 @@ pub fn output_tree<'a>(snapshot: &'a State, job: &'a JobRecord, id: &str) -> Opt
         let suffix = directory.path_suffix.as_deref().unwrap_or_default();
         (directory.path_prefix.as_str(), format!("{}/outputs/{suffix}", job.segment))
     };
+    let tree = tree_at(snapshot, job, prefix)?;
+    Some(OutputTree { inside: normalize(&format!("{}/{below}", tree.inside)), ..tree })
+}
+
+/// Location of a path of a job file that begins with a mount root. `None` if it is not on a share or in a container.
+pub fn tree_at<'a>(snapshot: &'a State, job: &'a JobRecord, path: &str) -> Option<OutputTree<'a>> {
     let cluster = snapshot.clusters.get(&job.cluster);
     let volumes = cluster.and_then(|cluster| cluster.spec.node_setup.as_ref()?.mount_volumes.as_ref());
-    let tree = find_tree(prefix, volumes, job.spec.mount_volumes.as_ref())?;
-    Some(OutputTree { inside: normalize(&format!("{}/{below}", tree.inside)), ..tree })
+    find_tree(path, volumes, job.spec.mount_volumes.as_ref())
 }
 
 fn find_tree<'a>(

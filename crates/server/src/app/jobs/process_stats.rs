@@ -73,7 +73,7 @@ impl ProcessStats {
     }
 
     /// Current stats of each node; `None` for one that is not connected or does not reply in time.
-    async fn query(&self, nodes: &[NodeId]) -> Vec<Option<TaskStats>> {
+    pub async fn query(&self, nodes: &[NodeId]) -> Vec<Option<TaskStats>> {
         let sent = Instant::now();
         nodes.iter().for_each(|node| self.send(node, ToNode::Look));
         let all_replied = async {

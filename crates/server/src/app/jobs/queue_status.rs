@@ -18,6 +18,7 @@ use corro_store::{ClusterRecord, JobRecord, State, Timeline};
 
 use crate::app::access::caller::{Caller, scope_of_key};
 use crate::app::hosts::capacity::host_shortages;
+use crate::app::jobs::dependencies::{DependencyWait, dependency_wait};
 use crate::app::jobs::expected_ends::ExpectedEnds;
 use crate::app::resources::lookup::cluster_cli_args;
 use crate::scheduler_view::{self, RECENT_RUNS, SchedulingConfig};
@@ -43,9 +44,14 @@ impl<'a> QueueStatuses<'a> {
     ) -> Self {
         let mut by_cluster: HashMap<&ClusterKey, HashSet<&'a JobKey>> = HashMap::new();
         let queued = jobs.into_iter().filter(|(_, job)| job.state().name() == "queued");
-        queued.for_each(|(key, job)| _ = by_cluster.entry(&job.cluster).or_default().insert(key));
+        let mut waits = Self(HashMap::new());
+        for (key, job) in queued {
+            match dependency_wait(state, key, job) {
+                Some(wait) => _ = waits.0.insert(key, dependent_status(job, wait)),
+                None => _ = by_cluster.entry(&job.cluster).or_default().insert(key),
+            }
+        }
         let (now, history) = (clock.now(), History { state, expected_ends, known: RefCell::default() });
-        let mut waits = Self(HashMap::with_capacity(by_cluster.values().map(HashSet::len).sum()));
         for (key, wanted) in by_cluster {
             let Some(cluster) = state.clusters.get(key) else { continue };
             let view = scheduler_view::cluster_view(state, key, cluster, clock);
@@ -294,6 +300,20 @@ impl StatusBuilder<'_> {
             _ => name,
         }
     }
+}
+
+/// Status of a job that waits for other jobs and is not in the queue yet.
+fn dependent_status(job: &JobRecord, wait: DependencyWait) -> QueueStatus {
+    let waiting = QueueWait {
+        reason: WaitReason::Dependencies,
+        position: 0,
+        nodes_needed: job.spec.node_count,
+        estimated_start: None,
+        estimate_basis: None,
+        unblocked_by: vec![wait.unblocked_by],
+        resize_to: None,
+    };
+    QueueStatus { reason: Some(wait.reason), waiting }
 }
 
 fn reason(wait: Option<Wait>) -> WaitReason {

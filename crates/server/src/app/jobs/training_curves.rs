@@ -10,6 +10,7 @@ use corro_metrics::query::CurveQuery;
 use corro_model::ApiError;
 use corro_model::batchai::STDOUTERR;
 use corro_model::metrics::{CURVES, JobMetrics};
+use corro_store::{JobRecord, State};
 
 use crate::app::App;
 use crate::app::jobs::output_files::output_tree;
@@ -58,7 +59,18 @@ impl App {
     pub fn job_metrics(&self, path: &JobPath, question: &CurveQuery) -> Result<JobMetrics, ApiError> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path)?;
-        let curve_reader = self.telemetry.training_curves.get_or_create(&job.guid);
+        Ok(self.read_curves(&self.telemetry.training_curves, &snapshot, &job, question))
+    }
+
+    /// Reads what is new of a job's curves with the reader that `readers` has for it. Blocking: reads files for a bounded time.
+    pub fn read_curves(
+        &self,
+        readers: &CurveReaders,
+        snapshot: &State,
+        job: &JobRecord,
+        question: &CurveQuery,
+    ) -> JobMetrics {
+        let curve_reader = readers.get_or_create(&job.guid);
         let mut curve_reader = curve_reader.lock().unwrap_or_else(|poisoned| {
             // A panic left it half read: start over.
             let mut curve_reader = poisoned.into_inner();
@@ -68,7 +80,7 @@ impl App {
         let ids =
             std::iter::once(STDOUTERR).chain(job.spec.output_directories.iter().map(|directory| directory.id.as_str()));
         let roots = ids.flat_map(|id| {
-            let Some(tree) = output_tree(&snapshot, &job, id) else { return Vec::new() };
+            let Some(tree) = output_tree(snapshot, job, id) else { return Vec::new() };
             let root = |kind, inside: String| Some(OutputRoot { kind, share: self.open_tree(&tree).ok()?, inside });
             if id != STDOUTERR {
                 return root(RootKind::Output, tree.inside.clone()).into_iter().collect();
@@ -82,12 +94,6 @@ impl App {
         let is_shared_log = job.spec.process_count() > 1;
         let more = curve_reader.read_new(|| roots.collect(), is_shared_log, ended, self.now());
         let response = curve_reader.answer(question);
-        Ok(JobMetrics {
-            series: response.series,
-            next: response.next,
-            whole: response.whole,
-            more,
-            ended: ended && !more,
-        })
+        JobMetrics { series: response.series, next: response.next, whole: response.whole, more, ended: ended && !more }
     }
 }

@@ -4,3 +4,4 @@
 pub mod http_counters;
 pub mod metrics_endpoint;
 pub mod prometheus_text;
+pub mod server_status;

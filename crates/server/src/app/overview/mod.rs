@@ -1,5 +1,6 @@
 //! Lists over all workspaces, restricted to what the caller may read, for the dashboard.
 
+mod experiments;
 mod search;
 
 use std::cmp::Reverse;
@@ -11,6 +12,7 @@ use corro_store::{JobRecord, State};
 
 use crate::app::App;
 use crate::app::access::caller::scope_of_key;
+use crate::app::access::principals::principal_name;
 use crate::app::jobs::queue_status::{QueueStatus, QueueStatuses};
 use crate::app::resources::lookup::group_name;
 
@@ -115,6 +117,8 @@ impl App {
             workspace: state.workspaces.get(&workspace).map_or_else(String::new, |w| w.name.clone()),
             experiment,
             cluster_id: job.spec.cluster.as_ref().map_or_else(String::new, |cluster| cluster.id.clone()),
+            owner: job.owner.as_deref().map(|id| principal_name(state, id)),
+            sweep: job.spec.sweep.as_ref().map(|trial| trial.name.clone()),
             tool_type: job.spec.toolkit().expect("only valid jobs are stored"),
             priority: job.spec.scheduling_priority,
             node_count: job.spec.node_count,
@@ -126,9 +130,10 @@ impl App {
             exit_code: info.as_ref().and_then(|info| info.exit_code),
             error,
             waiting_for: reason,
-            position: waiting.as_ref().map(|waiting| waiting.position),
+            position: waiting.as_ref().map(|waiting| waiting.position).filter(|position| *position > 0),
             estimated_start: waiting.as_ref().and_then(|waiting| waiting.estimated_start),
             estimate_basis: waiting.and_then(|waiting| waiting.estimate_basis),
+            annotations: job.annotations.clone(),
         }
     }
 }

@@ -1,10 +1,13 @@
-//! Shares of all accounts, and SAS links to them for the dashboard, which holds no account keys.
+//! Shares of all accounts, new shares, and SAS links for the dashboard, which holds no account keys.
 
 use corro_model::batchai::{ShareLink, ShareSummary};
 use corro_model::ids::arm;
+use corro_model::names::{NameKind, check_name};
 use corro_model::rbac::{Right, Scope};
 use corro_model::storage::sas::{Resource, Sas};
 use corro_model::{ApiError, Timestamp};
+use corro_shares::ShareError;
+use serde_json::Value;
 
 use crate::app::App;
 use crate::app::resources::lookup::group_name;
@@ -37,6 +40,39 @@ impl App {
             }));
         }
         shares
+    }
+
+    /// Creates a share. Blocking: makes a directory.
+    pub fn create_share(&self, group: &str, account: &str, share: &str) -> Result<ShareSummary, ApiError> {
+        // Error if the account is not in this group.
+        let account_id = self.account(group, account, "")?.id;
+        check_name(NameKind::Share, share)?;
+        let account = account.to_lowercase();
+        self.storage.shares.create_share(&account, share).map_err(|error| match error {
+            ShareError::ShareAlreadyExists(_) => {
+                let message = format!("The account {account} already has a share '{share}': choose another name");
+                ApiError::conflict("ShareAlreadyExists", message).about("share")
+            }
+            error => {
+                tracing::error!(account, share, error = &error as &dyn std::error::Error, "cannot create a share");
+                ApiError::new(500, "InternalError", "The server could not create the share. See the server's log.")
+            }
+        })?;
+        Ok(ShareSummary { name: share.to_owned(), account, account_id, modified: self.now() })
+    }
+
+    /// Records the creation of a share in the history.
+    pub async fn record_new_share(&self, created: &ShareSummary) -> Result<(), ApiError> {
+        let group = match Scope::of_path(&created.account_id) {
+            Scope::Group(group) => group,
+            Scope::Subscription | Scope::Workspace(..) => String::new(),
+        };
+        let resource = format!("{group}/{}/{}", created.account, created.name);
+        let commit = self.store.commit(move |txn| {
+            txn.add_history("share.created", &resource, Value::Null);
+            Ok::<_, ApiError>(())
+        });
+        commit.await
     }
 
     /// SAS link to a whole share; becomes invalid with the caller's credential. Blocking: checks that the share exists.

@@ -43,6 +43,14 @@ pub async fn revoke_tokens(app: App, request: ArmRequest<NoBody>) -> Result<NoBo
     Ok(ArmResponse::OkEmpty)
 }
 
+pub async fn caller(app: App, _request: ArmRequest<NoBody>) -> Result<CallerIdentity> {
+    Ok(ArmResponse::Ok(app.caller_identity()))
+}
+
+pub async fn server(app: App, _request: ArmRequest<NoBody>) -> Result<ServerStatus> {
+    Ok(ArmResponse::Ok(app.server_status()))
+}
+
 // History
 
 /// Query: `since`, `until`, `by`.

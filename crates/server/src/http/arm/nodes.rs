@@ -17,6 +17,15 @@ pub async fn preempt(app: App, request: ArmRequest<PreemptParameters>) -> Result
     Ok(ArmResponse::Ok(app.preempt_node(cluster, request.param("node"), request.body).await?))
 }
 
+pub async fn node_resources(app: App, request: ArmRequest<NoBody>) -> Result<NodeResources> {
+    let (group, workspace, cluster) = (request.param("group"), request.param("workspace"), request.param("cluster"));
+    Ok(ArmResponse::Ok(app.node_resources((&group, &workspace, &cluster), &request.param("node"))?))
+}
+
+pub async fn job_resources(app: App, request: ArmRequest<NoBody>) -> Result<JobResources> {
+    Ok(ArmResponse::Ok(app.job_resources(&job_path(&request))?))
+}
+
 pub async fn processes(app: App, request: ArmRequest<NoBody>) -> Result<JobProcesses> {
     // For pages that poll: an ended job is not an error to them.
     let or_none = request.query("orNone") == Some("true");

@@ -36,6 +36,10 @@ pub async fn jobs(app: App, request: ArmRequest<NoBody>) -> Result<JobSummaries>
     Ok(ArmResponse::Ok(page))
 }
 
+pub async fn experiments(app: App, request: ArmRequest<NoBody>) -> Result<Page<ExperimentSummary>> {
+    Ok(ArmResponse::Ok(request.page(app.all_experiments(), |experiment| &experiment.id)?))
+}
+
 /// Runs work that reads directories or the history on a blocking thread.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::result::Result<T, ApiError> + Send + 'static,
@@ -53,6 +57,14 @@ pub async fn search(app: App, request: ArmRequest<NoBody>) -> Result<Page<Search
 pub async fn shares(app: App, _request: ArmRequest<NoBody>) -> Result<Page<ShareSummary>> {
     let shares = run_blocking(move || Ok(app.all_shares())).await?;
     Ok(ArmResponse::Ok(Page::whole(shares)))
+}
+
+pub async fn create_share(app: App, request: ArmRequest<NoBody>) -> Result<ShareSummary> {
+    let (group, account, share) = (request.param("group"), request.param("account"), request.param("share"));
+    let creating = app.clone();
+    let created = run_blocking(move || creating.create_share(&group, &account, &share)).await?;
+    app.record_new_share(&created).await?;
+    Ok(ArmResponse::Ok(created))
 }
 
 pub async fn share_link(app: App, request: ArmRequest<NoBody>) -> Result<ShareLink> {

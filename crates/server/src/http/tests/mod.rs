@@ -4,6 +4,7 @@
 mod audit;
 mod audit_changes;
 mod cluster_logins;
+mod dependencies;
 mod events;
 mod file_audit;
 mod followers;
@@ -111,6 +112,7 @@ impl TestServer {
                 scheduling: SchedulingConfig::DEFAULT,
                 mount_token_lifetime: crate::MOUNT_TOKEN_LIFETIME,
             }),
+            started: now,
             fleet: Fleet::default(),
             telemetry: Telemetry::default(),
             request: RequestContext::server(),

@@ -12,7 +12,7 @@ use corro_model::node::*;
 use corro_model::state::NodeState;
 use corro_model::vm_size::{self, VmSize};
 use corro_model::{AttemptId, ClusterKey, JobKey, NodeId, Secret};
-use corro_store::{JobRecord, NodeRecord, State};
+use corro_store::{JobRecord, LostAttempt, NodeRecord, State};
 
 use self::commands::layout;
 use super::ReconcileConfig;
@@ -177,12 +177,17 @@ fn gang_task_order(
         gpus: vm.map_or(0, |vm| vm.gpus),
         gang_secret: gang_secret(app, attempt),
         lost_attempts: lost_attempts(job),
+        working_directory: job.spec.working_directory.clone(),
+        prefix_output_with_rank: job.spec.prefix_output_with_rank,
+        python_environment: job.spec.python_environment.clone(),
     })
 }
 
-/// Descriptions of lost attempts, whose output may be incomplete, for the execution log of the next attempt.
+/// Descriptions of lost attempts, whose output may be incomplete, and of failed ones, for the execution log of the next
+/// attempt.
 fn lost_attempts(job: &JobRecord) -> Vec<String> {
-    let lost = job.lost_attempts.iter().filter(|lost| lost.reason.code == NODE_LOST);
+    let is_told = |lost: &&LostAttempt| lost.reason.code == NODE_LOST || lost.exit_code.is_some();
+    let lost = job.lost_attempts.iter().filter(is_told);
     lost.map(|lost| explain::lost_attempt(&lost_attempt(lost))).collect()
 }
 

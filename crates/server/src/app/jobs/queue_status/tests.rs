@@ -81,6 +81,20 @@ fn the_first_and_later_jobs_explain_their_wait() {
 }
 
 #[test]
+fn a_job_that_waits_for_others_has_no_place_in_the_queue() {
+    let mut state = state(manual(1), 1);
+    submit(&mut state, "a", 1, "PT1H");
+    submit_after(&mut state, "b", &["a"]);
+    submit(&mut state, "c", 1, "PT1H");
+    let b = status(&state, "b");
+    assert_eq!(b.reason.as_deref(), Some("job A must succeed first"));
+    assert_eq!((b.waiting.reason, b.waiting.position), (WaitReason::Dependencies, 0));
+    assert_eq!(b.waiting.unblocked_by, ["the success of A, which is queued"]);
+    let c = status(&state, "c");
+    assert_eq!((c.waiting.reason, c.waiting.position), (WaitReason::NodesBusy, 2), "only A is before it");
+}
+
+#[test]
 fn a_job_about_to_start_waits_for_nothing() {
     let mut state = state(manual(1), 1);
     submit(&mut state, "a", 1, "PT1H");
