@@ -27,6 +27,9 @@ pub struct Profile {
     /// Certificate authority of the server (PEM); without it, the system's authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<String>,
+    /// Data directory of a server on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_directory: Option<String>,
 }
 
 #[derive(Debug, Error)]
@@ -51,6 +54,9 @@ impl Profile {
     pub fn load(config_dir: &Path) -> Result<Profile, ProfileError> {
         let mut profile = Profile::read(config_dir)?;
         if let Some(server) = std::env::var("CORRO_SERVER").ok().filter(|server| !server.is_empty()) {
+            if server.trim_end_matches('/') != profile.server.trim_end_matches('/') {
+                profile.data_directory = None;
+            }
             profile.server = server;
         }
         if let Some(file) = std::env::var_os("CORRO_CA").filter(|file| !file.is_empty())
@@ -113,6 +119,7 @@ mod tests {
             client_id: "c".into(),
             client_secret: Secret::new("hush"),
             certificate_authority: None,
+            data_directory: None,
         }
     }
 

@@ -57,6 +57,7 @@ fn profile(server: &str) -> Profile {
         tenant: "t".to_owned(),
         client_id: "me & you".to_owned(),
         certificate_authority: None,
+        data_directory: None,
         client_secret: Secret::new("p+w"),
     }
 }

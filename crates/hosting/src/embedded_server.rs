@@ -22,6 +22,7 @@ use crate::providers::kubernetes;
 use crate::providers::local::{self, LocalNodes, LocalNodesConfig};
 use crate::providers::slurm::{JoinInfo, SlurmNodes, SlurmOptions};
 use crate::server_args::EmbeddedServerArgs;
+use crate::server_record::ServerRecord;
 use crate::trace_export;
 
 /// The provider that makes the server's nodes, and its settings.
@@ -124,6 +125,7 @@ impl EmbeddedServer {
             client_id: server.admin.client_id.clone(),
             client_secret: server.admin.client_secret.clone(),
             certificate_authority: tls.as_ref().map(|tls| tls.trusted.clone()),
+            data_directory: data.path().to_str().map(str::to_owned),
         };
         match write_profiles(&profile, &config_dir, &data) {
             Ok(profile_use) => {
@@ -154,6 +156,18 @@ impl EmbeddedServer {
                 "  data     {data}\n  profile  {}{trust}\n\nCommands on this machine go on using {other}. To use this server: export CORRO_CONFIG_DIR={data}",
                 profile.display()
             ),
+        }
+    }
+
+    /// Records in the data directory that this process serves it. Without the record the server is only described less, so an error is logged.
+    pub fn write_record(&self, log: Option<&Path>) -> Option<ServerRecord> {
+        let url = local_url(self.server.address, self.tls_trust.is_some());
+        match ServerRecord::write_own(self.data.path(), &url, log) {
+            Ok(record) => Some(record),
+            Err(error) => {
+                tracing::warn!(%error, "cannot write the server's record to its data directory");
+                None
+            }
         }
     }
 
@@ -293,6 +307,7 @@ mod tests {
             client_id: "c".into(),
             client_secret: Secret::new("hush"),
             certificate_authority: None,
+            data_directory: None,
         };
         let https = profile(format!("https://{ours}"));
         profile(format!("http://{ours}")).save(dir.path()).expect("saved");

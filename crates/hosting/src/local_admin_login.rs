@@ -84,7 +84,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Writes the stored login as the user's profile and returns its path and the server's URL. An existing profile is never replaced: it is the
 /// user's choice of a server.
-fn restore_profile(data: &Path, config_dir: &Path) -> Result<Option<(PathBuf, String)>, HostingError> {
+pub fn restore_profile(data: &Path, config_dir: &Path) -> Result<Option<(PathBuf, String)>, HostingError> {
     if profile::path_in(config_dir).exists() {
         return Ok(None);
     }
@@ -94,8 +94,11 @@ fn restore_profile(data: &Path, config_dir: &Path) -> Result<Option<(PathBuf, St
     }
 }
 
-fn load(data: &Path) -> Option<Profile> {
-    serde_json::from_str(admin_login_file::load(data)?.expose()).ok()
+/// The login of the server of a data directory, if this user can read it.
+pub fn load(data: &Path) -> Option<Profile> {
+    let stored: Profile = serde_json::from_str(admin_login_file::load(data)?.expose()).ok()?;
+    // The directory may have been moved since the login was stored.
+    Some(Profile { data_directory: data.to_str().map(str::to_owned), ..stored })
 }
 
 #[cfg(test)]
@@ -120,6 +123,7 @@ mod tests {
             client_id: "c".into(),
             client_secret: Secret::new("hush"),
             certificate_authority: None,
+            data_directory: data.to_str().map(str::to_owned),
         };
         corro_store::Vault::open(&data.join("master.key")).expect("a key");
         save(&login, &data).expect("saved");

@@ -1,4 +1,4 @@
-//! Logging of long-running commands: one line per event on standard error. `CORRO_LOG` sets the level (default `warn`; `info` logs every
+//! Logging of long-running commands: one line per event on standard error, or in the log of a server in the background. `CORRO_LOG` sets the level (default `warn`; `info` logs every
 //! step of nodes and jobs and every request that is not for a file). `--log-format` or `CORRO_LOG_FORMAT` sets the format: text, or
 //! one JSON object per line.
 
@@ -10,9 +10,12 @@ use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
+
+use crate::server_log::ServerLog;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -40,9 +43,17 @@ impl LogArgs {
 
     /// Installs the log subscriber of this process. Later calls change nothing.
     pub fn init(self) {
+        init_format(self.format(), std::io::stderr);
+    }
+
+    /// The same, with the log in a file.
+    pub fn init_to(self, log: ServerLog) {
+        init_format(self.format(), move || log.clone());
+    }
+
+    fn format(self) -> LogFormat {
         let configured = || std::env::var("CORRO_LOG_FORMAT").ok();
-        let format = self.log_format.or_else(|| LogFormat::from_str(&configured()?, true).ok()).unwrap_or_default();
-        init_format(format);
+        self.log_format.or_else(|| LogFormat::from_str(&configured()?, true).ok()).unwrap_or_default()
     }
 }
 
@@ -51,9 +62,9 @@ pub fn init() {
     LogArgs::default().init();
 }
 
-fn init_format(format: LogFormat) {
+fn init_format(format: LogFormat, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
     let filter = EnvFilter::try_from_env("CORRO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
     let _ = match format {
         LogFormat::Text => lines.try_init(),
         LogFormat::Json => lines.event_format(JsonLines).try_init(),

@@ -97,8 +97,11 @@ impl HostingError {
             Self::NfsAddress { .. } => "write it as 10.0.0.4 or 10.0.0.4:2049, or 'off'",
             Self::Wheels { .. } => "name the directory that scripts/wheel wrote, or leave it out",
             Self::DataDirUnusable { .. } => "choose another one with --data DIR",
-            Self::DataDirInUse { .. } => {
-                "use that one, stop it with Ctrl-C, or give this one a directory of its own with --data DIR"
+            Self::DataDirInUse { path, .. } => {
+                return Some(format!(
+                    "use that one, stop it with 'corro stop --data {}', or give this one a directory of its own with --data DIR",
+                    path.display()
+                ));
             }
             Self::DataDirRead { .. } => "wait until it ends, then start again",
             Self::Incarnation { .. } => "check that the disk is not full and that the directory belongs to you",

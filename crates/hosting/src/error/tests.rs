@@ -58,7 +58,7 @@ fn errors_of_a_start_have_these_texts() {
         E::DataDirInUse { path: path(), holder: "process 1".into() },
         false,
         "Corro is already running on /data (process 1)",
-        "use that one, stop it with Ctrl-C",
+        "use that one, stop it with 'corro stop --data /data',",
     );
     check(
         E::DataDirRead { path: path() },

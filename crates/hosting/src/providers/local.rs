@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use corro_agent::PythonCacheConfig;
 use corro_model::{NodeId, Secret};
 use corro_server::{NewNode, Provider};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
@@ -80,6 +81,7 @@ impl LocalNodes {
             .args(self.config.log.to_args())
             .args(&self.config.extra_agent_args)
             .envs(self.config.visible_gpus.iter().map(|(name, value)| (name, value)))
+            .envs(self.python_cache().map(|directory| (PythonCacheConfig::DIRECTORY_VARIABLE, directory)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -98,6 +100,14 @@ impl LocalNodes {
         self.forget_stop_request(node);
         self.lock_children().insert(node.clone(), child);
         Ok(())
+    }
+
+    /// Directory of the Python environments that all nodes here share. `None` if the operator names another one.
+    fn python_cache(&self) -> Option<PathBuf> {
+        let is_configured =
+            std::env::var_os(PythonCacheConfig::DIRECTORY_VARIABLE).is_some_and(|value| !value.is_empty());
+        let beside_nodes = self.config.nodes_dir.parent().map(|data| data.join(PYTHON_CACHE_DIR));
+        beside_nodes.filter(|path| !is_configured && path.is_absolute())
     }
 
     /// Signals the agent through a pidfd. The agent is checked again after the pidfd was opened, so that a recycled pid is never hit.
@@ -151,6 +161,8 @@ impl LocalNodes {
 
 const TOKEN_FILE: &str = "join-token";
 const LOG_FILE: &str = "agent.log";
+/// Beside the parent of the nodes' directories.
+const PYTHON_CACHE_DIR: &str = "python-environments";
 /// Time between SIGTERM and SIGKILL for an agent that must be gone. It flushes its jobs' output meanwhile.
 const KILL_DELAY: Duration = Duration::from_secs(2);
 
