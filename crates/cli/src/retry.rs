@@ -23,6 +23,11 @@ pub struct Retry {
 }
 
 impl Retry {
+    /// Retries of a command whose server has answered already.
+    pub fn after_answer() -> Retry {
+        Retry { has_answered: true, ..Retry::default() }
+    }
+
     /// Notes a successful request.
     pub fn reset(&mut self) {
         self.since = None;
@@ -37,12 +42,29 @@ impl Retry {
         if !self.has_answered || !error.is_transient() {
             return Err(target.request_error(error));
         }
+        self.pause_or_give_up(CliError::from(error)).await
+    }
+
+    /// Repeats an idempotent step while the server is unreachable, for a minute at most.
+    pub async fn run<T>(&mut self, step: impl AsyncFn() -> Result<T, CliError>) -> Result<T, CliError> {
+        loop {
+            match step().await {
+                Ok(value) => {
+                    self.reset();
+                    return Ok(value);
+                }
+                Err(error) if self.has_answered && error.is_transient => self.pause_or_give_up(error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn pause_or_give_up(&mut self, error: CliError) -> Result<(), CliError> {
         let since = *self.since.get_or_insert_with(|| {
             note_server_unreachable();
             Instant::now()
         });
         if since.elapsed() >= RECONNECT_TIMEOUT {
-            let error = CliError::from(error);
             let message = format!(
                 "the server did not come back within {} seconds: {}",
                 RECONNECT_TIMEOUT.as_secs(),
