@@ -26,6 +26,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Exit code of a command that ended without reporting one.
 const NO_EXIT_CODE: u8 = 255;
 const INTERRUPTED: u8 = 130;
+/// What [`Connection::read_in_job`] keeps of an output.
+const MAX_READ_BYTES: usize = 64 * 1024;
 
 /// A node, and the user and credentials to log in with.
 pub struct Login {
@@ -78,8 +80,10 @@ async fn authenticate(login: &Login) -> Result<Connection, CliError> {
         .await
         .map_err(|HandlerError(error)| error)?;
     if let Some(path) = &credentials.key {
-        let key = load_secret_key(path, None)
-            .map_err(|error| connect_error(format!("cannot use the key {}: {error}", path.display())))?;
+        let key = load_secret_key(path, None).map_err(|error| CliError {
+            is_transient: false,
+            ..connect_error(format!("cannot use the key {}: {error}", path.display()))
+        })?;
         let hash = handle.best_supported_rsa_hash().await.map_err(connect_error)?.flatten();
         let key = PrivateKeyWithHashAlg::new(Arc::new(key), hash);
         if handle.authenticate_publickey(user, key).await.map_err(connect_error)?.success() {
@@ -91,12 +95,14 @@ async fn authenticate(login: &Login) -> Result<Connection, CliError> {
     {
         return Ok(Connection { handle: Arc::new(handle) });
     }
-    Err(connect_error(format!("the node does not accept them for user '{user}'"))
+    let rejected = connect_error(format!("the node does not accept them for user '{user}'"));
+    Err(CliError { is_transient: false, ..rejected }
         .hint("give --password or --ssh-private-key as the cluster was made with --password or --ssh-key"))
 }
 
 fn connect_error(error: impl std::fmt::Display) -> CliError {
-    CliError::new(format!("Connection to remote host failed. Please check provided credentials. Error: {error}"))
+    let message = format!("Connection to remote host failed. Please check provided credentials. Error: {error}");
+    CliError { is_transient: true, ..CliError::new(message) }
 }
 
 impl Connection {
@@ -144,6 +150,38 @@ impl Connection {
     /// Runs a command in the environment of a job, on a pseudo-terminal if this process has one, else with its standard input. Ctrl-C is sent to
     /// the command; without a terminal a second Ctrl-C ends this process.
     pub async fn exec_in_job(&self, target: &JobExecTarget, command: &[String]) -> Result<ExitCode, CliError> {
+        let channel = self.open_in_job(target).await?;
+        let raw = if terminal::is_interactive() { RawMode::enter() } else { None };
+        if raw.is_some() {
+            let (columns, rows) = terminal::size();
+            let kind = std::env::var("TERM").unwrap_or_else(|_| "vt100".to_owned());
+            channel.request_pty(false, &kind, columns, rows, 0, 0, &[]).await.map_err(connection_lost)?;
+        }
+        channel.exec(true, command_line(command)).await.map_err(connection_lost)?;
+        let code = relay(channel, raw.is_some()).await;
+        drop(raw);
+        let _ = self.handle.disconnect(Disconnect::ByApplication, "", "en").await;
+        code.map(ExitCode::from)
+    }
+
+    /// Runs a short command in the environment of a job and returns what it prints. The connection stays open.
+    pub async fn read_in_job(&self, target: &JobExecTarget, command: &[String]) -> Result<Vec<u8>, CliError> {
+        let mut channel = self.open_in_job(target).await?;
+        channel.exec(true, command_line(command)).await.map_err(connection_lost)?;
+        let _ = channel.eof().await;
+        let mut output = Vec::new();
+        while let Some(message) = channel.wait().await {
+            match message {
+                ChannelMsg::Data { data } if output.len() < MAX_READ_BYTES => output.extend_from_slice(&data),
+                ChannelMsg::Failure => return Err(CliError::new("the node refuses to run commands")),
+                _ => {}
+            }
+        }
+        Ok(output)
+    }
+
+    /// A channel whose command will run in the environment of the job.
+    async fn open_in_job(&self, target: &JobExecTarget) -> Result<Channel<client::Msg>, CliError> {
         let mut channel = self.handle.channel_open_session().await.map_err(connection_lost)?;
         let rank = target.rank.map(|rank| rank.to_string());
         let secrets = target.with_secrets.then(|| "1".to_owned());
@@ -155,19 +193,14 @@ impl Connection {
                     .hint("its version is older: restart it with the version that the server runs"));
             }
         }
-        let raw = if terminal::is_interactive() { RawMode::enter() } else { None };
-        if raw.is_some() {
-            let (columns, rows) = terminal::size();
-            let kind = std::env::var("TERM").unwrap_or_else(|_| "vt100".to_owned());
-            channel.request_pty(false, &kind, columns, rows, 0, 0, &[]).await.map_err(connection_lost)?;
-        }
-        let words: Vec<String> = command.iter().map(|word| shell_quote(word)).collect();
-        channel.exec(true, words.join(" ")).await.map_err(connection_lost)?;
-        let code = relay(channel, raw.is_some()).await;
-        drop(raw);
-        let _ = self.handle.disconnect(Disconnect::ByApplication, "", "en").await;
-        code.map(ExitCode::from)
+        Ok(channel)
     }
+}
+
+/// The words as a command line of a POSIX shell.
+fn command_line(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| shell_quote(word)).collect();
+    words.join(" ")
 }
 
 async fn relay(channel: Channel<client::Msg>, on_terminal: bool) -> Result<u8, CliError> {

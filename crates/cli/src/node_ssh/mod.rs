@@ -1,7 +1,8 @@
 //! SSH access to nodes as the cluster's administrator: choose the node and the credentials here, then [`connection`] runs commands and
-//! [`port_forward`] forwards ports. [`known_hosts`] pins the host keys of nodes.
+//! [`port_forward`] forwards ports. [`job_login`] finds the node of a job. [`known_hosts`] pins the host keys of nodes.
 
 pub mod connection;
+pub mod job_login;
 mod known_hosts;
 pub mod port_forward;
 
