@@ -1,4 +1,5 @@
-//! Shell completion scripts, sourced by real shells: bash through its completion functions, and zsh and fish where installed.
+//! Shell completion without a server, in real shells: bash through its completion functions, and zsh and fish where installed. Names of a server are in
+//! `short_commands/completion.rs`.
 
 mod harness;
 
@@ -26,7 +27,10 @@ fn run(shell: &str, program: &str, script: &str) -> Option<String> {
         "bash" => command.args(["--norc", "-c", script, shell]),
         _ => command.args(["-c", script]),
     };
-    let output = command.arg(&file).output().expect("the shell runs");
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap_or_default());
+    let home = dir.path().join("home");
+    let output = command.arg(&file).env("PATH", path).env("HOME", &home).env("CORRO_CONFIG_DIR", &home).output();
+    let output = output.expect("the shell runs");
     assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -57,6 +61,8 @@ fn bash_completes_commands_options_and_values() {
     check("corro", "corro batchai cluster show --output t", &["table", "tsv"]);
     check("corro", "corro storage file upl", &["upload", "upload-batch"]);
     check("corro", "corro tr", &["train"]);
+    check("corro", "corro batchai cluster show --output = t", &["table", "tsv"]);
+    check("corro", "corro __com", &[""]);
     check("corro", "corro run --glo", &[""]);
     check("az", "az batchai workspace sh", &["show"]);
     check("az", "az batchai workspace show --work", &["--workspace"]);

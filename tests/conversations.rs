@@ -38,6 +38,8 @@ conversations! {
     usages
     global_arguments
     help
+    short_commands
+    background
 }
 
 fn texts() -> PathBuf {

@@ -33,12 +33,12 @@ fn the_readmes_quickstart_works_as_written() {
     let readme = std::fs::read_to_string(readme).expect("the repository has it");
     let page = corro_docs::lookup::find("users/quickstart").expect("the page").markdown;
     let files = steps(page).into_iter().filter(|step| matches!(step, Step::WriteFile { .. }));
-    let is_quickstart = |step: &Step| matches!(step, Step::Run(commands) if commands.contains("batchai job create"));
+    let is_quickstart = |step: &Step| matches!(step, Step::Run(commands) if commands.contains("corro submit"));
     let commands: Vec<Step> = steps(&readme).into_iter().filter(is_quickstart).collect();
     assert_eq!(commands.len(), 1, "README has one block that submits a job");
     let output = follow(&files.chain(commands).collect::<Vec<_>>());
     assert_eq!(output.code, 0, "{}", output.stdout);
-    assert!(output.stdout.contains("rank 3 of 4: step=5"), "{}", output.stdout);
+    assert!(output.stdout.contains("[3] rank 3 of 4: step=5"), "{}", output.stdout);
 }
 
 #[test]

@@ -69,13 +69,17 @@ impl Site {
     }
 
     pub fn start_with(up_args: &[&str]) -> Self {
-        let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
-        std::fs::create_dir(dir.path().join("home")).expect("a home directory");
-        let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
-        let mut site =
-            Self { disk: None, dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: false };
+        let mut site = Self::without_server();
+        site.up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
         site.up();
         site
+    }
+
+    /// A home without a server.
+    pub fn without_server() -> Self {
+        let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
+        std::fs::create_dir(dir.path().join("home")).expect("a home directory");
+        Self { disk: None, dir, url: String::new(), up: None, up_args: vec![], small_disk: None, no_namespaces: false }
     }
 
     /// Starts a server whose data directory is on a small disk; `None` if this user may not mount one. [`Site::inner_data`]

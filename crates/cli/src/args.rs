@@ -1,15 +1,17 @@
 //! The command line: the top-level commands, the help of the program, and its behaviour under the name `az`. Arguments of a command are defined in the
 //! command's own file.
 
+mod command_tips;
+
 use std::ffi::OsString;
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    account, ad, admin, agent, batchai, cloud, completion, configure, dashboard, docs, doctor, events, files, group,
-    host, init, job, login, mount, node, reference, run, schema, server, storage, top, train, tutorial, unmount, up,
-    usage,
+    account, ad, admin, agent, batchai, cloud, cluster, completion, configure, dashboard, docs, doctor, events, fetch,
+    files, group, host, init, job, login, mount, node, notebook, reference, run, schema, server, share, status, stop,
+    storage, submit, sweep, tensorboard, top, train, tutorial, unmount, up, usage,
 };
 use crate::program_name::program_name;
 
@@ -44,6 +46,10 @@ pub enum TopCommand {
     Configure(configure::ConfigureArgs),
     /// Start a server that runs its nodes on this machine
     Up(up::UpArgs),
+    /// Show the server that commands use: address, version, nodes and jobs
+    Status(status::StatusArgs),
+    /// Stop the server on this machine; running jobs go back to the queue
+    Stop(stop::StopArgs),
     /// Start a server whose nodes are joined machines, Slurm allocations or Kubernetes pods
     Server(Box<server::ServerArgs>),
     /// Serve a directory as Azure Files, without clusters and jobs
@@ -56,6 +62,16 @@ pub enum TopCommand {
     Agent(Box<agent::AgentArgs>),
     /// Manage the machines that have joined a server
     Host(host::HostArgs),
+    /// Run a script on a cluster: send this directory, submit a job and follow its output
+    Submit(Box<submit::SubmitArgs>),
+    /// Run a script with many combinations of parameters, and find the best
+    Sweep(Box<sweep::SweepArgs>),
+    /// Download what a submitted job has written
+    Fetch(fetch::FetchArgs),
+    /// Run Jupyter in a job, and reach it in a browser of this machine
+    Notebook(Box<notebook::NotebookArgs>),
+    /// Start TensorBoard on the event files of a job or an experiment
+    Tensorboard(tensorboard::TensorboardArgs),
     /// Run a command as several processes (ranks) on this machine, without a server
     Run(run::RunArgs),
     /// Train the network of the tutorial, alone or as one of several ranks
@@ -66,8 +82,12 @@ pub enum TopCommand {
     Schema(schema::SchemaArgs),
     /// Run the whole tutorial on this machine, from the cluster to the trained model
     Tutorial(tutorial::TutorialArgs),
-    /// Inspect a job: explain its state, watch its ranks, plot its metrics, run commands in it
+    /// List, follow, stop, fetch and explain jobs
     Job(job::JobArgs),
+    /// List, create, resize and delete clusters
+    Cluster(cluster::ClusterArgs),
+    /// List, create and browse file shares, and copy files to and from them
+    Share(share::ShareArgs),
     /// Print a login link to the dashboard, or open it in a browser
     Dashboard(dashboard::DashboardArgs),
     /// List the nodes of all clusters, or preempt one
@@ -102,7 +122,13 @@ const SECTIONS: [(&str, &[&str]); 2] = [
     (
         "Corro commands",
         &[
+            "submit",
+            "sweep",
+            "fetch",
+            "notebook",
             "up",
+            "status",
+            "stop",
             "server",
             "files",
             "mount",
@@ -113,9 +139,12 @@ const SECTIONS: [(&str, &[&str]); 2] = [
             "train",
             "init",
             "job",
+            "cluster",
+            "share",
             "schema",
             "node",
             "dashboard",
+            "tensorboard",
             "top",
             "events",
             "usage",
@@ -132,7 +161,9 @@ const HELP_FOOTER: &str = "Run 'corro COMMAND --help' for more information about
 
 /// Parses the command line. Exits with help (0) or a usage error (2) if there is nothing to run.
 pub fn parse(arguments: Vec<OsString>) -> (Cli, CommandPath) {
-    let matches = command(program_name()).get_matches_from(with_horovod_spelling(arguments));
+    let (command, arguments) = (command(program_name()), with_horovod_spelling(arguments));
+    let parsed = command.clone().try_get_matches_from(&arguments);
+    let matches = parsed.unwrap_or_else(|error| command_tips::add_tip(error, &command, &arguments).exit());
     (from_matches(&matches), CommandPath::from_matches(&matches))
 }
 
@@ -180,8 +211,8 @@ fn usage_with_required(command: Command, is_required: impl Fn(&Arg) -> bool) -> 
 /// Arguments that name a resource. clap does not require them: the group has a default, and commands report missing names as `az` does.
 const RESOURCE_NAMES: [&str; 6] = ["resource_group", "workspace", "experiment", "cluster", "job", "name"];
 
-/// Shows the names of the resource as required in the usage of each command that works on one resource inside a workspace. Commands that
-/// also take `--ids` need no names.
+/// Shows the names of the resource as required in the usage of each command of `az` that works on one resource inside a workspace. Commands
+/// that also take `--ids` need no names, and the short commands look names up.
 fn with_names_in_usage(command: Command, path: &str) -> Command {
     let has = |id: &str| command.get_arguments().any(|argument| argument.get_id() == id);
     if !has("workspace") || has("ids") {
@@ -190,12 +221,7 @@ fn with_names_in_usage(command: Command, path: &str) -> Command {
             with_names_in_usage(below, &path)
         });
     }
-    // `corro job why NAME` takes the name as an argument or with --name.
-    let has_positional_name = command.get_positionals().any(|argument| argument.get_id() == "job");
-    let is_required = |argument: &Arg| {
-        let id = argument.get_id().as_str();
-        RESOURCE_NAMES.contains(&id) && !(has_positional_name && ["job", "name"].contains(&id))
-    };
+    let is_required = |argument: &Arg| RESOURCE_NAMES.contains(&argument.get_id().as_str());
     let usage = usage_with_required(command.clone().bin_name(path), is_required);
     let arguments = usage.strip_prefix(&format!("Usage: {path}")).unwrap_or_default().replacen(" [OPTIONS]", "", 1);
     command.override_usage(format!("{path} [OPTIONS]{arguments}"))
@@ -231,7 +257,9 @@ fn without_hidden(command: &Command) -> Command {
 fn command(name: &'static str) -> Command {
     let command = Cli::command().name(name).bin_name(name);
     let help = grouped_help(&command).replace("corro COMMAND", &format!("{name} COMMAND"));
-    let command = with_names_in_usage(command.help_template(help), name);
+    let command = command
+        .help_template(help)
+        .mut_subcommand("batchai", |batchai| with_names_in_usage(batchai, &format!("{name} batchai")));
     if name == "az" { renamed_to_az(command).display_name("azure-cli").version(AZ_VERSION) } else { command }
 }
 

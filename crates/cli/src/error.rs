@@ -1,5 +1,5 @@
 //! The error that every command returns and `main` reports: the message on standard error and the exit code. Exit codes: 1 the command
-//! failed, 2 the command line is wrong, 3 `show` found nothing, 130 Ctrl-C.
+//! failed, 2 the command line is wrong, 3 `show` or the name of a short command found nothing, 130 Ctrl-C.
 
 mod hints;
 
@@ -36,6 +36,8 @@ pub struct CliError {
     pub docs_key: Option<&'static str>,
     /// Flags that the usage line after the error shows. Empty: no usage line.
     pub usage_flags: Vec<&'static str>,
+    /// Whether the same request may succeed a little later: the server was not reached, or starts or stops.
+    pub is_transient: bool,
 }
 
 impl CliError {
@@ -47,6 +49,7 @@ impl CliError {
             hint: None,
             docs_key: None,
             usage_flags: Vec::new(),
+            is_transient: false,
         }
     }
 
@@ -149,8 +152,9 @@ impl fmt::Display for CliError {
 
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> CliError {
+        let is_transient = error.is_transient();
         let hint = match &error {
-            ClientError::Api(error) => return CliError::from(error.clone()),
+            ClientError::Api(error) => return CliError { is_transient, ..CliError::from(error.clone()) },
             ClientError::Unreachable { .. } => {
                 Some("start it with 'corro up', or with 'corro files' if it serves files only")
             }
@@ -180,7 +184,7 @@ impl From<ClientError> for CliError {
             // The causes in between are internals of the HTTP library.
             cli_error.causes.drain(..cli_error.causes.len().saturating_sub(1));
         }
-        CliError { hint: hint.map(str::to_owned), docs_key: client_docs_key(&error), ..cli_error }
+        CliError { hint: hint.map(str::to_owned), docs_key: client_docs_key(&error), is_transient, ..cli_error }
     }
 }
 
@@ -334,7 +338,7 @@ mod tests {
             ["not-logged-in", "no-server-configured", "profile-invalid", "server-unreachable", "connection-broke"];
         let more = ["certificate-not-trusted", "server-not-tls", "login-refused", "version-mismatch", "job-file"];
         let tables = docs_keys::JOB_ERRORS.iter().chain(docs_keys::API_ERRORS).map(|(_, key)| *key);
-        for key in tables.chain(own).chain(more).chain(docs_keys::OUTPUT_HINTS.iter().copied()) {
+        for key in tables.chain(own).chain(more).chain(corro_model::explain::docs_keys()) {
             assert!(corro_docs::lookup::find(key).is_some(), "the documentation has no '{key}'");
         }
     }

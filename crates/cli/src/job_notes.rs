@@ -1,10 +1,23 @@
 //! Texts about the state of a job that several commands print.
 
-use corro_model::batchai::{BatchAiError, Job};
+use corro_model::batchai::{BatchAiError, ExecutionState, Job};
+use corro_model::ops::JobsWhy;
 
 use crate::output::escape_controls;
 use crate::resource::resource_ref::ResourceRef;
+use crate::session::Session;
 use crate::stdio::note;
+
+/// The state of a job as the API writes it.
+pub fn state_name(state: ExecutionState) -> &'static str {
+    match state {
+        ExecutionState::Queued => "queued",
+        ExecutionState::Running => "running",
+        ExecutionState::Terminating => "terminating",
+        ExecutionState::Succeeded => "succeeded",
+        ExecutionState::Failed => "failed",
+    }
+}
 
 /// Prints why a queued job waits, if the reason differs from the one in `last_reason`.
 pub fn note_waiting_reason(job: &Job, last_reason: &mut Option<String>) {
@@ -30,6 +43,23 @@ pub fn error_lines(error: &BatchAiError) -> Vec<String> {
         lines.extend(values.map(|line| format!("        {line}")));
     }
     lines
+}
+
+/// Prints the causes of a job's failure and what to do, in the words of `corro job why`. The reader has seen its output.
+pub async fn note_failure(session: &Session, target: &ResourceRef, job: &Job) {
+    let explanation = match session.client() {
+        Ok(client) => client.get::<JobsWhy>(&target.values()).await.ok(),
+        Err(_) => None,
+    };
+    let lines = explanation.map(|explanation| explanation.failure_lines()).filter(|lines| !lines.is_empty());
+    if let Some(lines) = lines {
+        lines.iter().for_each(|line| note(format_args!("  {}", escape_controls(line))));
+        return;
+    }
+    // The server has gone, or has another version.
+    let errors = job.properties.status.execution_info.iter().flat_map(|info| &info.errors);
+    errors.flat_map(error_lines).for_each(|line| note(format_args!("  {line}")));
+    note(format_args!("See 'corro job why {}' for what to do.", job.name));
 }
 
 /// Line for a user who stops watching a job with Ctrl-C.

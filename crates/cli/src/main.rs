@@ -4,17 +4,21 @@
 //! results), [`error`].
 
 mod args;
+mod background_server;
 mod commands;
+mod completion;
 mod config_file;
 #[allow(dead_code)] // The options of submissions have no reader yet.
 mod defaults;
 mod error;
 mod ini_edit;
+mod job_follow;
 mod job_notes;
 mod node_ssh;
 mod output;
 mod program_name;
 mod progress;
+mod project_upload;
 mod prompt;
 mod resource;
 mod retry;
@@ -52,6 +56,9 @@ fn main() -> ExitCode {
     }
     if let Some(arguments) = ssh_shim_arguments(&arguments) {
         return run_ssh_shim(arguments);
+    }
+    if arguments.get(1).is_some_and(|command| command == completion::SUBCOMMAND) {
+        return completion::run(&arguments[2..]);
     }
     let (cli, path) = args::parse(arguments);
     corro_client::on_warning(|text| {
@@ -113,6 +120,8 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, CliError> {
         TopCommand::Cloud(args) => commands::cloud::run(args).await.map(done),
         TopCommand::Configure(args) => commands::configure::run(args).map(done),
         TopCommand::Up(args) => commands::up::run(args).await.map(done),
+        TopCommand::Status(args) => commands::status::run(args).await.map(done),
+        TopCommand::Stop(args) => commands::stop::run(args).await.map(done),
         TopCommand::Server(args) => commands::server::run(*args).await.map(done),
         TopCommand::Files(args) => commands::files::run(args).await.map(done),
         TopCommand::Mount(args) => commands::mount::run(*args).await.map(done),
@@ -120,9 +129,16 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, CliError> {
         TopCommand::Agent(args) => commands::agent::run(*args).await.map(done),
         TopCommand::Host(args) => commands::host::run(args).await.map(done),
         TopCommand::Admin(args) => commands::admin::run(args).await.map(done),
+        TopCommand::Submit(args) => commands::submit::run(*args).await.map(done),
+        TopCommand::Sweep(args) => commands::sweep::run(*args).await.map(done),
+        TopCommand::Fetch(args) => commands::fetch::run(args).await.map(done),
+        TopCommand::Notebook(args) => commands::notebook::run(*args).await.map(done),
+        TopCommand::Tensorboard(args) => commands::tensorboard::run(args).await,
         TopCommand::Train(args) => commands::train::run(args).map(done),
         TopCommand::Tutorial(args) => commands::tutorial::run(args).await.map(done),
         TopCommand::Job(args) => commands::job::run(args).await,
+        TopCommand::Cluster(args) => commands::cluster::run(args).await.map(done),
+        TopCommand::Share(args) => commands::share::run(args).await.map(done),
         TopCommand::Init(args) => commands::init::run(&args).map(done),
         TopCommand::Schema(args) => commands::schema::run(&args).map(done),
         TopCommand::Node(args) => commands::node::run(args).await.map(done),
@@ -131,7 +147,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, CliError> {
         TopCommand::Usage(args) => commands::usage::run(args).await.map(done),
         TopCommand::Doctor(args) => commands::doctor::run(args).await.map(done),
         TopCommand::Docs(args) => commands::docs::run(args).map(done),
-        TopCommand::Completion(args) => commands::completion::run(args, args::completion_command()).map(done),
+        TopCommand::Completion(args) => commands::completion::run(&args).map(done),
         TopCommand::Reference(args) => commands::reference::run(args, args::completion_command()).map(done),
         TopCommand::Run(args) => Ok(commands::run::run(args).await?),
     }

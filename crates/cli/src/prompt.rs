@@ -33,6 +33,28 @@ pub fn confirm(yes: bool, warning: Option<&str>) -> Result<(), ConfirmError> {
     ask(&mut io::stdin().lock(), &mut io::stderr())
 }
 
+/// Asks a question whose answer is yes unless the user says no. End of file is a no. The caller has checked that there is a terminal.
+pub fn ask_unless_no(question: &str) -> io::Result<bool> {
+    read_answer(question, &mut io::stdin().lock(), &mut io::stderr())
+}
+
+fn read_answer(question: &str, input: &mut impl BufRead, prompt: &mut impl Write) -> io::Result<bool> {
+    loop {
+        write!(prompt, "{question} [Y/n] ")?;
+        prompt.flush()?;
+        let mut answer = String::new();
+        if input.read_line(&mut answer)? == 0 {
+            writeln!(prompt)?;
+            return Ok(false);
+        }
+        match answer.trim().to_lowercase().as_str() {
+            "" | "y" | "yes" => return Ok(true),
+            "n" | "no" => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
 /// Reads one line from standard input, without echo on a terminal.
 pub fn read_password(name: &str) -> io::Result<String> {
     if !rustix::termios::isatty(io::stdin()) {
@@ -142,6 +164,20 @@ mod tests {
         check("\nmaybe\ny\n", true, 3);
         check("what", false, 2);
         check("", false, 1);
+    }
+
+    #[test]
+    fn an_empty_answer_is_a_yes_where_that_is_the_default() {
+        let check = |answers: &str, expected: bool| {
+            let mut prompt = Vec::new();
+            let answer = read_answer("Start one?", &mut answers.as_bytes(), &mut prompt).expect("asked");
+            assert_eq!(answer, expected, "{answers:?}");
+            assert!(prompt.starts_with(b"Start one? [Y/n] "));
+        };
+        check("\n", true);
+        check("Yes\n", true);
+        check("what\nn\n", false);
+        check("", false);
     }
 
     #[test]

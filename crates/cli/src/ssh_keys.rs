@@ -1,9 +1,9 @@
 //! The administrator's SSH key for cluster nodes: finds, validates or generates it. Never overwrites a key, and reads a private key only to derive a
 //! missing public key.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use getrandom::SysRng;
@@ -62,16 +62,16 @@ pub fn ensure_key_pair(ssh_dir: &Path, comment: &str) -> Result<AdminKey, SshKey
         return Ok(AdminKey { public_key, generated: false });
     }
     let private_path = ssh_dir.join("id_rsa");
-    let (pair, generated) =
-        if private_path.exists() { (read_private_key(&private_path)?, false) } else { (generate(comment)?, true) };
-    let public_key = pair.public_key().to_openssh().map_err(SshKeyError::Generate)?;
-    let public_key = validate(&public_key)?;
-    create_private_directory(ssh_dir)?;
-    if generated {
-        let private = pair.to_openssh(LineEnding::LF).map_err(SshKeyError::Generate)?;
-        write_new(&private_path, private.as_bytes(), 0o600)?;
+    let mut generated = false;
+    if !private_path.exists() {
+        let private = generate(comment)?.to_openssh(LineEnding::LF).map_err(SshKeyError::Generate)?;
+        create_private_directory(ssh_dir)?;
+        // Of two commands that generate a pair at the same time, the slower one uses the pair of the other.
+        generated = create_file(&private_path, private.as_bytes(), 0o600)?;
     }
-    write_new(&ssh_dir.join("id_rsa.pub"), format!("{public_key}\n").as_bytes(), 0o644)?;
+    let public_key = read_private_key(&private_path)?.public_key().to_openssh().map_err(SshKeyError::Generate)?;
+    let public_key = validate(&public_key)?;
+    create_file(&ssh_dir.join("id_rsa.pub"), format!("{public_key}\n").as_bytes(), 0o644)?;
     Ok(AdminKey { public_key, generated })
 }
 
@@ -101,15 +101,20 @@ fn create_private_directory(path: &Path) -> Result<(), SshKeyError> {
         .map_err(|source| SshKeyError::Write { path: path.to_owned(), source })
 }
 
-/// Creates the file with its final mode; an existing one is an error, never replaced.
-fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), SshKeyError> {
-    let write = || -> io::Result<()> {
-        let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-        file.set_permissions(Permissions::from_mode(mode))?; // regardless of the umask
+/// Creates the file with its final mode and its whole content at once. `false` if there is one, which is never replaced.
+fn create_file(path: &Path, content: &[u8], mode: u32) -> Result<bool, SshKeyError> {
+    let create = || -> io::Result<bool> {
+        let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+        file.as_file().set_permissions(Permissions::from_mode(mode))?; // regardless of the umask
         file.write_all(content)?;
-        file.sync_all()
+        file.as_file().sync_all()?;
+        match file.persist_noclobber(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error.error),
+        }
     };
-    write().map_err(|source| SshKeyError::Write { path: path.to_owned(), source })
+    create().map_err(|source| SshKeyError::Write { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -149,6 +154,18 @@ mod tests {
         let path = ssh.join("id_rsa.pub");
         assert_eq!(public_key(path.to_str().expect("UTF-8")).expect("a path"), first.public_key);
         assert_eq!(public_key(&format!(" {}\n", first.public_key)).expect("a value"), first.public_key);
+    }
+
+    #[test]
+    fn commands_that_generate_a_pair_at_once_use_the_same() {
+        let home = tempfile::tempdir().expect("temp dir");
+        let ensure = || ensure_key_pair(home.path(), "me@here").expect("a pair");
+        let [one, two] = std::thread::scope(|scope| {
+            let threads = [scope.spawn(ensure), scope.spawn(ensure)];
+            threads.map(|thread| thread.join().expect("no panic"))
+        });
+        assert_eq!(one.public_key, two.public_key);
+        assert_eq!(fs::read_dir(home.path()).expect("listed").count(), 2, "no draft is left");
     }
 
     #[test]

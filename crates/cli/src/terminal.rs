@@ -21,6 +21,11 @@ pub fn size() -> (u32, u32) {
     }
 }
 
+/// Width of the terminal that standard output is; `None` if it is none, where lines may have any length.
+pub fn output_width() -> Option<usize> {
+    io::stdout().is_terminal().then(|| size().0 as usize)
+}
+
 /// Raw mode of the terminal: every key, also Ctrl-C, is read as input. Dropping it restores the previous mode.
 pub struct RawMode(Termios);
 

@@ -160,11 +160,8 @@ fn the_usage_in_help_shows_the_names_that_a_command_needs() {
     );
     check("corro", &["batchai", "workspace", "list"], "corro batchai workspace list [OPTIONS]");
     check("corro", &["batchai", "cluster", "show"], "corro batchai cluster show [OPTIONS]");
-    check(
-        "corro",
-        &["job", "why"],
-        "corro job why [OPTIONS] --resource-group <GROUP> --workspace <WORKSPACE> --experiment <EXPERIMENT> [NAME]",
-    );
+    check("corro", &["job", "why"], "corro job why [OPTIONS] [NAME]");
+    check("corro", &["job", "stop"], "corro job stop [OPTIONS] [NAME]");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
-use corro_agent::{AgentConfig, AgentEnd, Isolation, IsolationMode, PortRange};
+use corro_agent::{AgentConfig, AgentEnd, Isolation, IsolationMode, PortRange, PythonCacheConfig};
 use corro_client::{Fingerprint, Trust};
 use corro_hosting::isolation::{IsolationArg, IsolationArgs};
 use corro_hosting::logging::LogArgs;
@@ -136,6 +136,7 @@ async fn run_node(args: NodeArgs, isolation: Option<IsolationMode>) -> Result<()
         rejoin: !args.once,
         isolation: Isolation { mode: isolation, hidden: args.hide },
         remote_shares: args.remote_shares,
+        python_cache: PythonCacheConfig::from_environment(),
     };
     let removed_dir = args.leave_nothing.then(|| config.root.clone());
     if let Some(parent) = removed_dir.as_deref().and_then(Path::parent) {

@@ -24,18 +24,30 @@ pub struct DashboardArgs {
     global: GlobalArgs,
 }
 
+/// A page of the dashboard, and whether it is opened in a browser or its link is printed.
+pub struct Page<'a> {
+    /// Path of the page, percent-encoded.
+    pub path: &'a str,
+    pub is_opened: bool,
+}
+
 pub async fn run(args: DashboardArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
+    show(&session, Page { path: "/ui/", is_opened: args.open }).await
+}
+
+/// Opens a page of the dashboard with this user's login, or prints its link.
+pub async fn show(session: &Session, page: Page<'_>) -> Result<(), CliError> {
     let client = session.client()?;
     let token = client.token().await?;
-    let address = format!("{}/ui/", client.server());
+    let address = format!("{}{}", client.server(), page.path);
     let link = format!("{address}#token={}", token.expose());
-    if !args.open {
+    if !page.is_opened {
         print(&link);
         return Ok(());
     }
-    let page = write_redirect_page(&profile::config_dir()?, &link)?;
-    match open_in_browser(&page) {
+    let redirect = write_redirect_page(&profile::config_dir()?, &link)?;
+    match open_in_browser(&redirect) {
         true => note(format_args!("The dashboard opens in a browser: {address}")),
         false => {
             note("No browser was found here (BROWSER, xdg-open, open). Open this link:");

@@ -99,7 +99,7 @@ pub fn run(args: &InitArgs) -> Result<(), CliError> {
     print(format_args!(
         "Wrote {job_file} and {script}.\n\n\
          Try the script:\n  {}\n\
-         Run it as a job, on a share named 'work' ('corro docs quickstart' shows how to create the rest):\n  \
+         Run it as a job, on a share named 'work' ('corro docs batchai' shows how to create the rest):\n  \
          corro storage file upload --share-name work --source {script} --account-name ACCOUNT\n  \
          corro batchai job create -n first -f {job_file} -c CLUSTER --storage-account-name ACCOUNT \\\n      \
          -g GROUP -w WORKSPACE -e EXPERIMENT",

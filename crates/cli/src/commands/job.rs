@@ -1,20 +1,29 @@
-//! `corro job`: commands that Batch AI did not have: explain a job (`why`), its processes (`top`), its metrics (`plot`), a trace of its collectives
-//! (`timeline`), commands in its environment (`exec`), and a check of its file (`validate`).
+//! `corro job`: the short commands for jobs, which find names themselves and print text (`list`, `show`, `logs`, `stop` and others), and commands that Batch
+//! AI did not have: explain a job (`why`), its processes (`top`), its metrics (`plot`), a trace of its collectives (`timeline`), commands in its
+//! environment (`exec`), and a check of its file (`validate`).
 
+mod delete;
 pub mod exec;
+mod list;
+mod logs;
+mod open;
 pub mod plot;
+mod shell;
+mod show;
+mod stop;
 pub mod timeline;
 pub mod top;
 pub mod validate;
+mod wait;
 pub mod why;
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use crate::commands::fetch;
 use crate::error::CliError;
-use crate::resource::args::{ExperimentArgs, ResourceNames, with_parent};
-use crate::resource::resource_ref::NameArg;
+use crate::resource::short_names::RecentJobArgs;
 
 #[derive(Args, Debug)]
 pub struct JobArgs {
@@ -24,9 +33,42 @@ pub struct JobArgs {
 
 #[derive(Subcommand, Debug)]
 enum JobCommand {
+    /// List jobs, newest first, with what they wait for and why they failed
+    #[command(
+        after_help = "Examples:\n  corro job list\n  corro job list --state queued,running --all\n  corro job list -e cifar -o json --query '[].name'"
+    )]
+    List(list::ListArgs),
+    /// Show a job: its state, where it runs, and what to look at next
+    #[command(
+        after_help = "Examples:\n  corro job show\n  corro job show train-1\n  corro job show cifar/train-1 -o json"
+    )]
+    Show(show::ShowArgs),
+    /// Print the output of a job, or follow it until the job ends
+    ///
+    /// Standard output and standard error of the ranks go to those of this command. Where each rank has its own files, its number is
+    /// before each line.
+    #[command(
+        after_help = "Examples:\n  corro job logs train-1\n  corro job logs train-1 --follow --tail 20\n  corro job logs train-1 --rank 3\n  corro job logs train-1 --stderr | grep Error"
+    )]
+    Logs(logs::LogsArgs),
+    /// Stop a queued or running job. A job that has ended stays as it is
+    #[command(after_help = "Example:\n  corro job stop train-1")]
+    Stop(stop::StopArgs),
+    /// Delete a job. A running job is stopped first. Its output stays on the share
+    #[command(after_help = "Examples:\n  corro job delete train-1\n  corro job delete cifar/train-1 --yes")]
+    Delete(delete::DeleteArgs),
+    /// Wait until a job has ended, then exit with its exit code
+    #[command(after_help = "Example:\n  corro job wait train-1 && corro job fetch train-1")]
+    Wait(wait::WaitArgs),
+    /// Download what a submitted job has written, as 'corro fetch' does
+    Fetch(fetch::FetchArgs),
+    /// Open the page of a job in a browser
+    Open(open::OpenArgs),
     /// Explain why a job is waiting, running, failed or ended, and what to do
-    #[command(after_help = "Example:\n  corro job why cifar_distributed -g batchai.horovod -w batchaidev -e cifar")]
-    Why(JobNameArgs),
+    #[command(
+        after_help = "Examples:\n  corro job why\n  corro job why train-1\n  corro job why cifar_distributed -g batchai.horovod -w batchaidev -e cifar"
+    )]
+    Why(RecentJobArgs),
     /// Show the resource usage of each rank of a running job, until Ctrl-C
     ///
     /// For each rank it shows CPU, memory, threads and the time since the last output. For ranks that use Corro's Horovod it
@@ -65,6 +107,13 @@ enum JobCommand {
         after_help = "Examples:\n  corro job exec cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      -- ls -l\n  corro job exec cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --rank 3 -- bash"
     )]
     Exec(exec::ExecArgs),
+    /// Open a shell in the environment of a running job
+    ///
+    /// The shell has the working directory and environment variables of the ranks, and runs in the job's container if it has
+    /// one. Secrets are left out unless --with-secrets is given. It is the shell that the job's variable SHELL names, else bash,
+    /// else sh. You log in as the cluster's administrator, as with 'corro job exec'. It ends with the job.
+    #[command(after_help = "Examples:\n  corro job shell train-1\n  corro job shell train-1 --rank 3")]
+    Shell(shell::ShellArgs),
     /// Check a job file without a server
     ///
     /// Errors and warnings name line and column. The exit code is 0 if 'corro batchai job create' would accept the file, also
@@ -73,32 +122,22 @@ enum JobCommand {
     Validate(validate::ValidateArgs),
 }
 
-/// Arguments that name a job, positional or with `-n`.
-#[derive(Args, Debug)]
-pub struct JobNameArgs {
-    /// Name of the job
-    #[arg(value_name = "NAME", required_unless_present = "name", conflicts_with = "name")]
-    job: Option<String>,
-    /// Name of the job, instead of the NAME argument
-    #[arg(long, short = 'n', value_name = "NAME")]
-    name: Option<String>,
-    #[command(flatten)]
-    experiment: ExperimentArgs,
-}
-
-impl ResourceNames for JobNameArgs {
-    fn names(&self) -> Vec<NameArg<'_>> {
-        with_parent(&self.experiment, ("job", "NAME", self.job.as_deref().or(self.name.as_deref())))
-    }
-}
-
 pub async fn run(args: JobArgs) -> Result<ExitCode, CliError> {
     match args.command {
+        JobCommand::List(args) => list::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Show(args) => show::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Logs(args) => logs::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Stop(args) => stop::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Delete(args) => delete::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Wait(args) => wait::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Fetch(args) => fetch::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Open(args) => open::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Why(args) => why::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Top(args) => top::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Timeline(args) => timeline::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Plot(args) => plot::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Exec(args) => exec::run(args).await,
+        JobCommand::Shell(args) => shell::run(args).await,
         JobCommand::Validate(args) => validate::run(&args).map(|()| ExitCode::SUCCESS),
     }
 }

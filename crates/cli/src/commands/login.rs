@@ -69,6 +69,7 @@ pub async fn run(args: LoginArgs) -> Result<(), CliError> {
         client_id: args.username,
         client_secret,
         certificate_authority,
+        data_directory: None,
     };
     let subscriptions: Vec<Subscription> =
         Client::new(&profile)?.list::<SubscriptionsList, _>(&[], &[]).await.map_err(login_error)?;

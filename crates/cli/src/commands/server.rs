@@ -12,6 +12,7 @@ use corro_hosting::isolation::IsolationArg;
 use corro_hosting::local_admin_login::{LockOutcome, lock_data_dir};
 use corro_hosting::providers::{ProviderArg, ProviderArgs, kubernetes};
 use corro_hosting::server_args::EmbeddedServerArgs;
+use corro_hosting::server_record::StopRecord;
 use corro_hosting::signals::wait_for_shutdown_signal;
 use corro_model::Secret;
 
@@ -67,10 +68,15 @@ pub async fn run(args: ServerArgs) -> Result<(), CliError> {
         started = EmbeddedServer::start(&args.server, node_source, data) => started?,
         stopped = &mut stop => return Ok(stopped?),
     };
+    let record = embedded.write_record(None);
     print_summary(&embedded, args.nodes.provider, &token_path);
     stop.await?;
-    embedded.server.stop().await;
-    let _ = writeln!(io::stderr(), "\nStopped. Nodes and their jobs go on; the next 'corro server' resumes them.");
+    let EmbeddedServer { server, data, .. } = embedded;
+    server.stop().await;
+    let stop = StopRecord { requeued: 0, nodes_left: Vec::new(), nodes_go_on: true };
+    let _ = writeln!(io::stderr(), "\n{}", stop.sentence());
+    // Only 'corro stop' reads it, to say the same.
+    let _ = record.map(|record| record.write_stop(data.path(), stop));
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! Reading order: this file, [`project_file`] (search and content of `corro.toml`), [`toml_table`] (typed reading with positions).
 
 pub mod project_file;
+pub mod resource_name;
 mod submit_options;
 mod toml_table;
 
@@ -15,6 +16,7 @@ use crate::session::{az_config_file, env, file_setting, variable_name};
 use crate::stdio::note;
 
 pub use project_file::ProjectFile;
+use resource_name::experiment_name;
 #[allow(unused_imports)]
 pub use submit_options::SubmitOptions;
 
@@ -139,6 +141,15 @@ impl Defaults {
     /// The value of an option if it was given, else the default.
     pub fn or_given<'a>(&'a self, given: Option<&'a str>, kind: DefaultName) -> Option<&'a str> {
         given.or_else(|| self.name(kind).map(|(value, _)| value))
+    }
+
+    /// Name of the experiment for jobs of the current directory's project; `None` if the directory is deleted.
+    pub fn project_experiment(&self) -> Option<String> {
+        if let Some(project) = &self.project {
+            return Some(experiment_name(&project.name));
+        }
+        let dir = std::env::current_dir().ok()?;
+        Some(experiment_name(&dir.file_name()?.to_string_lossy()))
     }
 
     /// The project of the current directory.

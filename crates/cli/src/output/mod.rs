@@ -9,6 +9,7 @@ mod python_time;
 mod query;
 mod shape;
 mod table;
+pub mod text_table;
 mod tsv;
 pub mod units;
 

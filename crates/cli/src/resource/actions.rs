@@ -30,6 +30,15 @@ pub trait Resource {
     }
 }
 
+/// How a command deletes or terminates resources.
+#[derive(Clone, Copy, Debug)]
+pub struct EndOptions {
+    /// The user has confirmed it with an option.
+    pub is_confirmed: bool,
+    /// Return without waiting for the end of the operation.
+    pub no_wait: bool,
+}
+
 /// Texts of a command that deletes or terminates a resource.
 pub struct EndAction {
     /// Text of the spinner.
@@ -67,16 +76,29 @@ pub async fn end<R: Resource, O>(
 where
     O: Operation<Request = NoBody>,
 {
-    let targets = targets::<R>(&args.selection)?;
+    let options = EndOptions { is_confirmed: args.yes, no_wait: args.no_wait };
+    end_targets::<R, O>(session, &targets::<R>(&args.selection)?, action, options).await
+}
+
+/// The same for resources that are known.
+pub async fn end_targets<R: Resource, O>(
+    session: &Session,
+    targets: &[ResourceRef],
+    action: EndAction,
+    options: EndOptions,
+) -> Result<(), CliError>
+where
+    O: Operation<Request = NoBody>,
+{
     for target in targets.iter().filter(|_| action.is_deletion) {
         R::deletion_warnings(session.client()?, target).await.iter().for_each(note);
     }
-    let warning = action.warning.map(|warning| warning(&targets));
-    prompt::confirm(args.yes, warning.as_deref())?;
-    for target in &targets {
+    let warning = action.warning.map(|warning| warning(targets));
+    prompt::confirm(options.is_confirmed, warning.as_deref())?;
+    for target in targets {
         let pending = session.client()?.start::<O>(&target.values(), &NoBody {}).await;
         let pending = pending.map_err(|error| target.request_error(error))?;
-        if !args.no_wait {
+        if !options.no_wait {
             let _spinner = Spinner::start(action.progress_text);
             session.client()?.wait(pending).await?;
         }

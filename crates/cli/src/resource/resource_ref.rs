@@ -87,6 +87,18 @@ impl ResourceRef {
         self.0.iter().filter_map(argument).collect::<Vec<_>>().join(" ")
     }
 
+    /// The arguments that name what the resource is in.
+    pub fn parent_arguments(&self) -> String {
+        let argument = |(parameter, value): &(&str, String)| match *parameter {
+            "group" => Some(format!("-g {value}")),
+            "workspace" => Some(format!("-w {value}")),
+            "experiment" => Some(format!("-e {value}")),
+            "account" => Some(format!("--account-name {value}")),
+            _ => None,
+        };
+        self.0.iter().filter_map(argument).collect::<Vec<_>>().join(" ")
+    }
+
     fn value(&self, parameter: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| *name == parameter).map(|(_, value)| value.as_str())
     }

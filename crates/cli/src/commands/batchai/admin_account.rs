@@ -30,6 +30,13 @@ pub struct AdminArgs {
     password: Option<String>,
 }
 
+impl AdminArgs {
+    /// The arguments of a caller who gave none, with a key that is generated if missing.
+    pub fn generating_keys() -> AdminArgs {
+        AdminArgs { user_name: None, ssh_key: None, generate_ssh_keys: true, password: None }
+    }
+}
+
 /// The account of a configuration file, where every field is optional.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

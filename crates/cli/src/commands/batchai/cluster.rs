@@ -124,7 +124,8 @@ pub struct AutoScaleArgs {
 /// Maximum number of jobs named in the warning before a cluster is deleted.
 const MAX_NAMED_JOBS: usize = 5;
 
-struct Clusters;
+/// Clusters as a kind of resource.
+pub struct Clusters;
 
 impl Resource for Clusters {
     type Item = Cluster;
@@ -184,7 +185,7 @@ async fn scale(
 }
 
 /// Error of a scale, with the options that set its fields.
-fn in_options(error: ApiError) -> CliError {
+pub fn in_options(error: ApiError) -> CliError {
     let options = [
         ("minimumNodeCount", "--min"),
         ("maximumNodeCount", "--max"),

@@ -119,7 +119,8 @@ pub struct WaitArgs {
     interval: Option<u64>,
 }
 
-struct Jobs;
+/// Jobs as a kind of resource.
+pub struct Jobs;
 
 impl Resource for Jobs {
     type Item = Job;

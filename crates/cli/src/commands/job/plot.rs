@@ -12,11 +12,10 @@ use corro_client::{Client, ClientError};
 use corro_model::metrics::{JobMetrics, Point, Series};
 use corro_model::ops::{JobsMetrics, NoBody};
 
-use crate::commands::job::JobNameArgs;
 use crate::error::CliError;
 use crate::output::escape_controls;
-use crate::resource::args::ResourceNames;
 use crate::resource::resource_ref::ResourceRef;
+use crate::resource::short_names::JobNameArgs;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::{note, print};
 use draw::{Canvas, Chart, draw, format_number};
@@ -49,8 +48,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const CHART_ROWS: usize = 11;
 
 pub async fn run(args: PlotArgs) -> Result<(), CliError> {
-    let target = args.job.target()?;
     let session = Session::open(&args.global)?;
+    let target = args.job.find(&session).await?;
     let mut follower =
         MetricsFollower { client: session.client()?, target: &target, args: &args, known: JobMetrics::default() };
     let failed = |error| target.show_error(error);

@@ -7,9 +7,8 @@ use clap::Args;
 use corro_model::batchai::{JobTimeline, TimelineParameters, TimelineState};
 use corro_model::ops::{JobsProcesses, JobsRecordTimeline, JobsTimeline};
 
-use crate::commands::job::JobNameArgs;
 use crate::error::CliError;
-use crate::resource::args::ResourceNames;
+use crate::resource::short_names::JobNameArgs;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::{note, print};
 use crate::text_file::write_error;
@@ -34,8 +33,8 @@ pub struct TimelineArgs {
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 pub async fn run(args: TimelineArgs) -> Result<(), CliError> {
-    let target = args.job.target()?;
     let session = Session::open(&args.global)?;
+    let target = args.job.find(&session).await?;
     let client = session.client()?;
     let values = target.values();
     let failed = |error| target.request_error(error);

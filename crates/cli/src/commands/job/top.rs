@@ -12,10 +12,9 @@ use corro_model::batchai::{JobProcesses, RankStats};
 use corro_model::ops::JobsProcesses;
 use serde_json::{Value, json};
 
-use crate::commands::job::JobNameArgs;
 use crate::error::CliError;
 use crate::output::units::{format_bytes, format_millis};
-use crate::resource::args::ResourceNames;
+use crate::resource::short_names::JobNameArgs;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::{escape_lines, note, print};
 
@@ -34,8 +33,8 @@ pub struct TopArgs {
 }
 
 pub async fn run(args: TopArgs) -> Result<(), CliError> {
-    let target = args.job.target()?;
     let session = Session::open(&args.global)?;
+    let target = args.job.find(&session).await?;
     let name = target.name("job").to_owned();
     let client = session.client()?;
     let values = target.values();

@@ -3,17 +3,16 @@
 use corro_model::batchai::ExecutionState;
 use corro_model::ops::JobsWhy;
 
-use crate::commands::job::JobNameArgs;
 use crate::error::CliError;
 use crate::job_notes::experiment_arguments;
 use crate::output::escape_controls;
-use crate::resource::args::ResourceNames;
+use crate::resource::short_names::RecentJobArgs;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::print;
 
-pub async fn run(args: JobNameArgs) -> Result<(), CliError> {
-    let target = args.target()?;
+pub async fn run(args: RecentJobArgs) -> Result<(), CliError> {
     let session = Session::open(&GlobalArgs::default())?;
+    let target = args.find(&session).await?;
     let explanation = session.client()?.get::<JobsWhy>(&target.values()).await;
     let explanation = explanation.map_err(|error| target.show_error(error))?;
     for line in explanation.lines() {

@@ -44,6 +44,14 @@ impl<'de> Deserializer<'de> for FieldRecorder<'_> {
         visitor.visit_i32(1)
     }
 
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, RecordError> {
+        visitor.visit_u32(1)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, RecordError> {
+        visitor.visit_bool(true)
+    }
+
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, RecordError> {
         visitor.visit_some(self)
     }
@@ -75,7 +83,7 @@ impl<'de> Deserializer<'de> for FieldRecorder<'_> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct tuple tuple_struct map
+        i8 i16 i64 u8 u16 u64 f32 f64 char str string bytes byte_buf unit unit_struct tuple tuple_struct map
         identifier ignored_any
     }
 }

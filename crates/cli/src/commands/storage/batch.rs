@@ -18,7 +18,7 @@ use crate::progress::TransferBar;
 use crate::session::Session;
 use crate::stdio::note;
 
-mod paths;
+pub mod paths;
 use paths::{ShareRef, local_files, local_path};
 
 /// Kind of the remote tree.

@@ -1,6 +1,5 @@
 //! `corro batchai job file`: lists and follows the output files of a job.
 
-mod output_directory;
 mod stream;
 
 use clap::{Args, Subcommand};
@@ -8,10 +7,10 @@ use corro_model::batchai::STDOUTERR;
 
 use crate::commands::batchai::job::ParentArgs;
 use crate::error::CliError;
+use crate::job_follow::output_directory::OutputDirectory;
 use crate::output::{Shape, TableKind};
 use crate::resource::args::ResourceNames;
 use crate::session::Session;
-use output_directory::OutputDirectory;
 
 #[derive(Subcommand, Debug)]
 pub enum JobFileCommand {

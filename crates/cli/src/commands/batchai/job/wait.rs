@@ -7,7 +7,7 @@ use corro_model::batchai::{ExecutionInfo, ExecutionState, Job};
 use corro_model::ops::JobsGet;
 
 use crate::error::CliError;
-use crate::job_notes::{error_lines, goes_on_line, note_waiting_reason};
+use crate::job_notes::{error_lines, goes_on_line, note_waiting_reason, state_name};
 use crate::output::{python_date_time, python_duration};
 use crate::resource::resource_ref::ResourceRef;
 use crate::retry::Retry;
@@ -20,7 +20,7 @@ const NO_EXIT_CODE: u8 = 255;
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(15);
 
 /// Exit code after Ctrl-C, as of a process that SIGINT ended.
-const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 pub async fn wait(session: &Session, target: &ResourceRef, interval: Option<u64>) -> Result<(), CliError> {
     unless_interrupted(poll(session, target, interval), tokio::signal::ctrl_c(), || note(goes_on_line(target))).await
@@ -130,17 +130,7 @@ fn end_text(info: Option<&ExecutionInfo>) -> Option<String> {
     Some(format!("at {}; execution took {}", python_date_time(end), python_duration(took)))
 }
 
-fn state_name(state: ExecutionState) -> &'static str {
-    match state {
-        ExecutionState::Queued => "queued",
-        ExecutionState::Running => "running",
-        ExecutionState::Terminating => "terminating",
-        ExecutionState::Succeeded => "succeeded",
-        ExecutionState::Failed => "failed",
-    }
-}
-
-fn exit_code(info: Option<&ExecutionInfo>) -> u8 {
+pub fn exit_code(info: Option<&ExecutionInfo>) -> u8 {
     // A failed job must not exit with 0, even if its code is 0 or a multiple of 256.
     let code = info.and_then(|info| info.exit_code).map(|code| code as u8);
     code.filter(|code| *code != 0).unwrap_or(NO_EXIT_CODE)

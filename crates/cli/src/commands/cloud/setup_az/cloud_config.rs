@@ -120,6 +120,7 @@ pub mod tests {
             client_id: "c".to_owned(),
             client_secret: Secret::new("hush"),
             certificate_authority: Some("-----BEGIN CERTIFICATE-----".to_owned()),
+            data_directory: None,
         }
     }
 

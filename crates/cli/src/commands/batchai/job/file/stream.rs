@@ -11,8 +11,8 @@ use corro_model::batchai::{ExecutionState, Job, JobSpec};
 use corro_model::layout::main_logs;
 use corro_model::ops::JobsGet;
 
-use super::output_directory::OutputDirectory;
 use crate::error::CliError;
+use crate::job_follow::output_directory::OutputDirectory;
 use crate::job_notes::{error_lines, goes_on_line, note_waiting_reason};
 use crate::retry::Retry;
 use crate::session::Session;
