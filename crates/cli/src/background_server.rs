@@ -114,7 +114,7 @@ pub async fn ensure_server(yes: bool) -> Result<(), CliError> {
     if !yes {
         let no_server = || {
             CliError::new("no server is running")
-                .hint("start one on this machine with 'corro up --detach', or log in to another with 'corro login'")
+                .hint("start one on this machine with 'corro up --detach' or the option --yes, or log in to another with 'corro login'")
         };
         if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
             return Err(no_server());

@@ -74,6 +74,14 @@ impl CliError {
         CliError { causes: error_chain::causes(error), ..CliError::new(error.to_string()) }
     }
 
+    /// The error of writing to standard output. A reader that has closed it, such as `head`, is no failure.
+    pub fn from_output(error: io::Error) -> CliError {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => CliError::silent(0),
+            _ => CliError::new("cannot write to standard output").cause(error),
+        }
+    }
+
     /// Appends a cause.
     pub fn cause(mut self, cause: impl fmt::Display) -> CliError {
         self.causes.push(cause.to_string());

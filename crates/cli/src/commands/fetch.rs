@@ -19,7 +19,7 @@ use crate::commands::storage::batch::paths::local_path;
 use crate::error::CliError;
 use crate::output::units::format_bytes;
 use crate::progress::TransferBar;
-use crate::project_upload::job_directory::{JobDirectory, OWN_DIRECTORY, SentFiles};
+use crate::project_upload::job_directory::{JobDirectory, OWN_DIRECTORY, SENT_FILES, SentFiles};
 use crate::resource::short_names::JobNameArgs;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::note;
@@ -69,7 +69,7 @@ pub async fn fetch(session: &Session, job: &Job, to: Option<&Path>, with_logs: b
     // A job whose list is gone is fetched as a whole.
     let sent = read_sent_files(&source.files, &source.directory).await?.unwrap_or_default();
     let candidates = source.candidates(&sent, with_logs).await?;
-    let results: Vec<Found> = stream::iter(candidates)
+    let results: Vec<ResultFile> = stream::iter(candidates)
         .map(|path| source.inspect(path, &sent))
         .buffer_unordered(PARALLEL_FILES)
         .try_filter_map(async |found| Ok(found))
@@ -80,7 +80,7 @@ pub async fn fetch(session: &Session, job: &Job, to: Option<&Path>, with_logs: b
         return Ok(());
     }
     prepare(&to)?;
-    let missing: Vec<(&Found, PathBuf)> = results
+    let missing: Vec<(&ResultFile, PathBuf)> = results
         .iter()
         .map(|found| Ok((found, local_path(&to, &found.path)?)))
         .filter(|file| file.as_ref().map_or(true, |(found, local)| !found.is_at(local)))
@@ -106,14 +106,14 @@ struct Source {
 
 /// A file that the job wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct ResultFile {
     /// Path below the job's directory.
     path: String,
     size: u64,
     modified: SystemTime,
 }
 
-impl Found {
+impl ResultFile {
     /// Whether an earlier run downloaded this very version.
     fn is_at(&self, local: &Path) -> bool {
         fs::metadata(local).is_ok_and(|metadata| {
@@ -150,21 +150,21 @@ impl Source {
     }
 
     /// Looks at a file; `None` if it is one that was sent and not changed, or is gone by now.
-    async fn inspect(&self, path: String, sent: &SentFiles) -> Result<Option<Found>, CliError> {
+    async fn inspect(&self, path: String, sent: &SentFiles) -> Result<Option<ResultFile>, CliError> {
         let full = format!("{}/{path}", self.directory.path);
         let properties = match self.files.file_properties(&self.directory.share, &full).await {
             Ok(properties) => properties,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        Ok(is_result(&properties, sent.files.get(&path).copied(), self.created).then(|| Found {
+        Ok(is_result(&properties, sent.files.get(&path).copied(), self.created).then(|| ResultFile {
             path,
             size: properties.length,
             modified: modified_time(&properties),
         }))
     }
 
-    async fn download(&self, missing: &[(&Found, PathBuf)], bytes: u64) -> Result<(), CliError> {
+    async fn download(&self, missing: &[(&ResultFile, PathBuf)], bytes: u64) -> Result<(), CliError> {
         let bar = TransferBar::new(true);
         let done = AtomicU64::new(0);
         let downloaded = stream::iter(missing)
@@ -180,7 +180,7 @@ impl Source {
         downloaded.map(drop)
     }
 
-    async fn download_file(&self, found: &Found, local: &Path) -> Result<(), CliError> {
+    async fn download_file(&self, found: &ResultFile, local: &Path) -> Result<(), CliError> {
         let cannot = |error: std::io::Error| CliError::new(format!("cannot write {}", local.display())).cause(error);
         if let Some(parent) = local.parent() {
             fs::create_dir_all(parent).map_err(cannot)?;
@@ -198,7 +198,7 @@ impl Source {
 /// The list of the files that were sent with a job; `None` if it is gone.
 pub async fn read_sent_files(files: &FileService, directory: &JobDirectory) -> Result<Option<SentFiles>, CliError> {
     let dir = tempfile::tempdir().map_err(|error| CliError::new("cannot write a temporary file").cause(error))?;
-    let local = dir.path().join("sent-files.json");
+    let local = dir.path().join(SENT_FILES);
     let to = LocalFile { path: &local, append: false };
     let path = directory.sent_files_path();
     match files.download(&directory.share, &path, DownloadRange::default(), to, 1, &|_, _| ()).await {

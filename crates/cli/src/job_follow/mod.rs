@@ -233,7 +233,7 @@ impl<'a> Follower<'a> {
             match self.read_once(file).await {
                 Ok(true) => return Ok(file.position() - before),
                 Ok(false) => self.retry.reset(),
-                Err(ReadError::Output(error)) => return Err(write_error(error)),
+                Err(ReadError::Output(error)) => return Err(CliError::from_output(error)),
                 // The SAS URL has expired; a job may run longer than its lifetime.
                 Err(ReadError::Client(error)) if matches!(error.status(), Some(401 | 403)) => {
                     file.link = None;
@@ -277,7 +277,7 @@ impl<'a> Follower<'a> {
     fn flush_partial_lines(&mut self, files: &mut [LogFile]) -> Result<(), CliError> {
         for file in files {
             let text = file.printer.finish();
-            self.write(&file.name, &text).map_err(write_error)?;
+            self.write(&file.name, &text).map_err(CliError::from_output)?;
         }
         Ok(())
     }
@@ -307,11 +307,4 @@ fn selection_error(error: LogSelectionError) -> CliError {
 enum ReadError {
     Client(ClientError),
     Output(io::Error),
-}
-
-fn write_error(error: io::Error) -> CliError {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => CliError::silent(0),
-        _ => CliError::new("cannot write to standard output").cause(error),
-    }
 }

@@ -13,7 +13,9 @@ pub const OWN_DIRECTORY: &str = ".corro";
 /// Directory below which a job writes its logs, in [`OWN_DIRECTORY`].
 const LOGS: &str = "logs";
 /// The list of sent files, in [`OWN_DIRECTORY`].
-const SENT_FILES: &str = "sent-files.json";
+pub const SENT_FILES: &str = "sent-files.json";
+/// Requirements that a submission made, in [`OWN_DIRECTORY`].
+pub const REQUIREMENTS_FILE: &str = "requirements.txt";
 /// Store of contents of an experiment, beside the directories of its jobs.
 const STORE: &str = ".contents";
 const MOUNT_ROOT: &str = "$AZ_BATCHAI_JOB_MOUNT_ROOT";

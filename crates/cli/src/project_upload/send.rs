@@ -2,7 +2,7 @@
 //! contents, so only what is new travels. Repeating it after an interruption sends what is missing.
 //!
 //! The store is a directory of files that are named by their SHA-256 digest. A file gets its name there only when a server-side copy of its upload is
-//! complete, and only if its source did not change meanwhile, so whoever finds a name finds the whole content.
+//! complete, and only if its source did not change meanwhile, so a file that has its name is complete.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -15,10 +15,12 @@ use super::submission::{Submission, check_job};
 use crate::commands::batchai::job::wait::INTERRUPTED;
 use crate::commands::batchai::volumes::{self, MountArgs};
 use crate::error::CliError;
-use crate::output::units::format_bytes;
+use crate::output::units::{format_bytes, format_count};
 use crate::progress::{Spinner, TransferBar};
 use crate::project_upload::files::ProjectFiles;
-use crate::project_upload::job_directory::{self, JobDirectory, OWN_DIRECTORY, SentFiles};
+use crate::project_upload::job_directory::{
+    self, JobDirectory, OWN_DIRECTORY, REQUIREMENTS_FILE, SENT_FILES, SentFiles,
+};
 use crate::project_upload::send::{self, Destination};
 use crate::resource::resource_ref::ResourceRef;
 use crate::retry::Retry;
@@ -106,7 +108,7 @@ impl<'a> Creation<'a> {
             "Submitted job {} of experiment {} to cluster {cluster}: {}",
             job.name,
             names.experiment,
-            count_text(request.nodes.into(), "node")
+            format_count(request.nodes.into(), "node")
         ));
         Ok(claim.target.clone())
     }
@@ -234,7 +236,7 @@ pub async fn send_project(
     };
     note(format_args!(
         "Sent {} of {} ({}{unchanged})",
-        count_text(sent.files, "file"),
+        format_count(sent.files as i64, "file"),
         submission.project.dir.display(),
         format_bytes(sent.bytes)
     ));
@@ -247,15 +249,12 @@ struct MadeFiles {
     names: Vec<&'static str>,
 }
 
-const LIST_FILE: &str = "sent-files.json";
-const REQUIREMENTS_FILE: &str = "requirements.txt";
-
 impl MadeFiles {
     fn write(requirements: Option<&str>, sent: &SentFiles) -> Result<MadeFiles, CliError> {
         let failed = |error: std::io::Error| CliError::new("cannot write a temporary file").cause(error);
         let dir = tempfile::tempdir().map_err(failed)?;
         let list = serde_json::to_string(sent).map_err(|error| CliError::from_error(&error))?;
-        let contents = [(LIST_FILE, Some(list.as_str())), (REQUIREMENTS_FILE, requirements)];
+        let contents = [(SENT_FILES, Some(list.as_str())), (REQUIREMENTS_FILE, requirements)];
         let mut names = Vec::new();
         for (name, text) in contents {
             if let Some(text) = text {
@@ -274,9 +273,5 @@ impl MadeFiles {
 
 /// Paths below a job's directory of Corro's own files that may have been sent.
 pub fn own_file_paths() -> [String; 2] {
-    [LIST_FILE, REQUIREMENTS_FILE].map(|name| format!("{OWN_DIRECTORY}/{name}"))
-}
-
-pub fn count_text(n: u64, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+    [SENT_FILES, REQUIREMENTS_FILE].map(|name| format!("{OWN_DIRECTORY}/{name}"))
 }

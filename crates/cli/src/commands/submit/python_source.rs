@@ -8,10 +8,7 @@ use serde::Deserialize;
 
 use super::project::Project;
 use crate::error::CliError;
-use crate::project_upload::job_directory::OWN_DIRECTORY;
-
-/// Name of the requirements file in [`OWN_DIRECTORY`] of the job.
-const FILE_NAME: &str = "requirements.txt";
+use crate::project_upload::job_directory::{OWN_DIRECTORY, REQUIREMENTS_FILE};
 
 /// A requirements file of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +99,7 @@ fn pinned(packages: Vec<Package>) -> Result<String, CliError> {
 }
 
 fn own_file(text: String) -> Requirements {
-    Requirements { path: format!("{OWN_DIRECTORY}/{FILE_NAME}"), text: Some(text) }
+    Requirements { path: format!("{OWN_DIRECTORY}/{REQUIREMENTS_FILE}"), text: Some(text) }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::names::{self, NodeResources};
 use crate::commands::batchai::admin_account::{self, AdminArgs};
 use crate::commands::storage::auth::find_account_key;
 use crate::error::CliError;
+use crate::output::units::format_count;
 use crate::session::Session;
 use crate::stdio::note;
 
@@ -128,7 +129,7 @@ pub fn choose_cluster(
         cluster => Err(CliError::new(format!(
             "the cluster {} has {}, and the job needs {nodes}",
             cluster.name,
-            node_text(cluster.max_nodes)
+            format_count(cluster.max_nodes.into(), "node")
         ))
         .hint(format!(
             "give it more nodes with 'corro cluster resize {} -t {nodes}', or use another --cluster",
@@ -169,10 +170,6 @@ pub fn choose_cluster(
     }
 }
 
-fn node_text(n: u32) -> String {
-    if n == 1 { "1 node".to_owned() } else { format!("{n} nodes") }
-}
-
 /// The cluster that runs the job, created or grown if necessary. Returns its id and name.
 pub async fn ensure_cluster(
     client: &Client,
@@ -187,7 +184,7 @@ pub async fn ensure_cluster(
     let cluster = match &choice {
         ClusterChoice::Use(name) => clusters.into_iter().find(|cluster| cluster.name == *name).expect("it was chosen"),
         ClusterChoice::Grow(name) => {
-            note(format_args!("Raising the maximum of the cluster {name} to {}", node_text(nodes)));
+            note(format_args!("Raising the maximum of the cluster {name} to {}", format_count(nodes.into(), "node")));
             let found = clusters.into_iter().find(|cluster| cluster.name == *name).expect("it was chosen");
             let scale = found.properties.spec.scale_settings.auto_scale.expect("it follows its jobs");
             let scale = AutoScaleSettings { maximum_node_count: nodes as i32, ..scale };
@@ -198,7 +195,7 @@ pub async fn ensure_cluster(
         ClusterChoice::Create { name, vm_size } => {
             note(format_args!(
                 "Creating the cluster {name}: up to {} of size {vm_size}, none while no job needs them",
-                node_text(nodes)
+                format_count(nodes.into(), "node")
             ));
             let parameters = ClusterCreateParameters { properties: cluster_spec(vm_size, nodes)? };
             client.run::<ClustersCreate>(&[&workspace[..], &[("cluster", name)]].concat(), &parameters).await?

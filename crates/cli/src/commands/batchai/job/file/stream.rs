@@ -183,7 +183,7 @@ impl Follower<'_> {
             match self.read_once(link).await {
                 Ok(true) => return Ok(self.offset - before),
                 Ok(false) => self.retry.reset(),
-                Err(ReadError::Output(error)) => return Err(write_error(error)),
+                Err(ReadError::Output(error)) => return Err(CliError::from_output(error)),
                 // The SAS URL has expired; a job may run longer than its lifetime.
                 Err(ReadError::Client(error)) if matches!(error.status(), Some(401 | 403)) => {
                     let Some(fresh) = self.look_up_url().await? else { return Err(error.into()) };
@@ -220,13 +220,6 @@ impl Follower<'_> {
 enum ReadError {
     Client(ClientError),
     Output(io::Error),
-}
-
-fn write_error(error: io::Error) -> CliError {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => CliError::silent(0),
-        _ => CliError::new("cannot write to standard output").cause(error),
-    }
 }
 
 /// Prints to standard error why the job failed, if it did.
