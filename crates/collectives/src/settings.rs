@@ -31,6 +31,7 @@
 //! | `CORRO_TRANSPORT` | auto | `auto`, `shm` or `tcp`: transport between ranks of one host |
 //! | `CORRO_STREAMS` | | TCP connections between two ranks of different hosts; 2 if unset |
 //! | `CORRO_ALGORITHM` | | `collective=name,...`: overrides the algorithm selection; the same on all ranks |
+//! | `CORRO_GPU_TRANSPORT` | | `ipc`, `nccl` or `host`: how GPU tensors are exchanged; unset: chosen by GPUs and hosts; the same on all ranks |
 //! | `CORRO_DIRECT_READ` | | 0: never read a peer's memory directly, 1: require it; unset: where the kernel allows |
 //!
 //! Flags are integers, as upstream: true is above 0.
@@ -39,6 +40,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
+
+use crate::device::select::DeviceTransport;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -70,6 +73,8 @@ pub struct Settings {
     /// Parsed by [`crate::algorithm_override`].
     pub algorithm: Option<String>,
     pub direct_read: Option<bool>,
+    /// `None`: chosen by the engine.
+    pub device_transport: Option<DeviceTransport>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -174,6 +179,11 @@ impl Settings {
             },
             algorithm: v.text("CORRO_ALGORITHM"),
             direct_read: v.one_of("CORRO_DIRECT_READ", "0 or 1", &[("0", false), ("1", true)])?,
+            device_transport: v.one_of(
+                "CORRO_GPU_TRANSPORT",
+                "`ipc`, `nccl` or `host`",
+                &DeviceTransport::ALL.map(|transport| (transport.name(), transport)),
+            )?,
         })
     }
 }
@@ -327,7 +337,7 @@ mod tests {
              HOROVOD_DISABLE_GROUP_FUSION=-1 HOROVOD_HIERARCHICAL_ALLREDUCE=0 HOROVOD_AUTOTUNE=2 \
              HOROVOD_TIMELINE=DYNAMIC HOROVOD_STALL_CHECK_TIME_SECONDS=2.5 HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=60 \
              HOROVOD_LOG_LEVEL=DEBUG HOROVOD_THREAD_AFFINITY=3,5 HOROVOD_CONTROLLER=Gloo CORRO_TRANSPORT=shm \
-             CORRO_STREAMS=4 CORRO_ALGORITHM=allreduce=ring CORRO_DIRECT_READ=0",
+             CORRO_STREAMS=4 CORRO_ALGORITHM=allreduce=ring CORRO_DIRECT_READ=0 CORRO_GPU_TRANSPORT=HOST",
         )
         .unwrap();
         assert_eq!((settings.fusion_threshold, settings.cache_capacity), (0, 0));
@@ -341,6 +351,7 @@ mod tests {
         assert_eq!((settings.log_level, settings.thread_affinity), (LogLevel::Debug, vec![3, 5]));
         assert_eq!((settings.transport, settings.streams), (TransportChoice::SharedMemory, Some(4)));
         assert_eq!((settings.algorithm.as_deref(), settings.direct_read), (Some("allreduce=ring"), Some(false)));
+        assert_eq!(settings.device_transport, Some(DeviceTransport::Host));
     }
 
     #[test]
@@ -370,6 +381,7 @@ mod tests {
             ("CORRO_TRANSPORT=rdma", "`auto`, `shm` or `tcp`"),
             ("CORRO_STREAMS=0", "from 1 to 64"),
             ("CORRO_DIRECT_READ=maybe", "0 or 1"),
+            ("CORRO_GPU_TRANSPORT=pcie", "CORRO_GPU_TRANSPORT is `pcie`: set it to `ipc`, `nccl` or `host`"),
         ] {
             let error = settings(variables).expect_err(variables).to_string();
             assert!(error.contains(expected), "{variables}: {error}");

@@ -2,12 +2,13 @@
 //! Private to the Python package; `python/horovod/_core.pyi` describes it. Knows no framework.
 //!
 //! Reading order: `running` has the engine of the process, `engine` its start, shutdown and process sets, `ops` the
-//! operations on tensors, `outputs` their results, `gil` the release of the GIL, `errors` the mapping to Python
+//! operations on tensors, `outputs` their results, `devices` the GPUs, `gil` the release of the GIL, `errors` the mapping to Python
 //! exceptions. `tensorflow` provides the operations as TensorFlow ops.
 //!
 //! State shared between threads is in statics behind locks. Locks are taken with the GIL held and never held while it
 //! is released. A fork also needs the GIL, so it never finds a lock taken.
 
+mod devices;
 mod engine;
 mod errors;
 mod gil;
@@ -22,6 +23,8 @@ use pyo3::prelude::*;
 mod _core {
     use corro_collectives::coordinator::Kind;
 
+    #[pymodule_export]
+    use super::devices::open_device;
     #[pymodule_export]
     use super::engine::{
         add_process_set, after_fork, at_exit, cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank,

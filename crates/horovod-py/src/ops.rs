@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use corro_collectives::coordinator::{Kind, Request, SHUTDOWN_MESSAGE, SetId, SubmitError};
+use corro_collectives::device::context::DeviceEvent;
+use corro_collectives::device::driver::{DriverError, Stream};
 use corro_collectives::engine::handle::Outcome;
 use corro_collectives::engine::ops::Handle;
 use corro_collectives::engine::submission::{OutputBuffer, TensorBuffers};
@@ -16,7 +18,7 @@ use corro_collectives::{Dtype, Engine, EngineError, ReduceOp};
 use pyo3::prelude::*;
 
 use crate::outputs::Output;
-use crate::{errors, gil, running};
+use crate::{devices, errors, gil, running};
 
 /// All submitted handles that are not synchronized.
 static HANDLES: Mutex<Option<HandleTable>> = Mutex::new(None);
@@ -40,6 +42,8 @@ struct HandleEntry {
     engine: Weak<Engine>,
     /// Per tensor: its dtype, if the engine allocates the result.
     engine_allocated: Vec<Option<Dtype>>,
+    /// For tensors in the memory of a device: the stream of the submission.
+    stream: Option<Stream>,
     /// Owner of the tensors' memory.
     #[expect(dead_code, reason = "dropped when the operation has ended")]
     keep: Option<Py<PyAny>>,
@@ -48,6 +52,37 @@ struct HandleEntry {
 impl HandleEntry {
     fn is_done(&self) -> bool {
         self.handle.is_done() || self.engine.strong_count() == 0
+    }
+
+    /// True if neither the engine nor a device uses the tensors any more.
+    fn is_settled(&self) -> bool {
+        self.is_done() && self.handle.is_settled()
+    }
+
+    /// Makes later work in the streams of submission and of the caller wait for results in the memory of a device. An error if the engine
+    /// has failed before such a result was there.
+    fn wait_in_streams(&self, outcome: &Outcome, stream: Option<u64>) -> Result<(), EngineError> {
+        let Some(done) = outcome.outputs.iter().find_map(|output| Some(output.device.as_ref()?.done.clone())) else {
+            return Ok(());
+        };
+        let ended = self.engine.upgrade().and_then(|engine| engine.ended());
+        let failed = |error: DriverError| EngineError::Failed(error.to_string().into());
+        if let Some(text) = ended
+            && !done.is_complete().map_err(failed)?
+        {
+            return Err(EngineError::Failed(text));
+        }
+        let user = stream.map(Stream).or(self.stream);
+        for output in &outcome.outputs {
+            if let (Some(output), Some(user)) = (&output.device, user) {
+                output.memory.iter().for_each(|memory| memory.hand_over(user));
+            }
+        }
+        // Memory of the submission's stream may be used again in its order, so that one waits, too.
+        for stream in user.into_iter().chain(self.stream.filter(|submitted| Some(*submitted) != user)) {
+            devices::wait_once(stream, &done).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn outcome(&self) -> Result<Outcome, EngineError> {
@@ -62,11 +97,11 @@ type Tensor = (usize, usize, i64, Vec<u64>);
 #[pyo3(
     signature = (
         kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, grouped=false,
-        device=-1, keep=None
+        device=-1, keep=None, stream=None
     ),
     // For documentation tools, which would print a negative default as an ellipsis.
     text_signature = "(kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, \
-                      grouped=False, device=-1, keep=None)"
+                      grouped=False, device=-1, keep=None, stream=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "Python gives them by keyword")]
 pub fn submit(
@@ -84,6 +119,7 @@ pub fn submit(
     grouped: bool,
     device: i32,
     keep: Option<Py<PyAny>>,
+    stream: Option<u64>,
 ) -> PyResult<u64> {
     let engine = running::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
     let kind = parse_kind(kind).ok_or_else(|| errors::value_error(format!("{kind} is not a kind of operation")))?;
@@ -108,11 +144,15 @@ pub fn submit(
         op,
         splits,
     };
-    let submitted = submit_locked(&engine, prefix, name, tensors, grouped, keep, &template)?;
+    let ready = stream.map(|stream| devices::record(device, Stream(stream))).transpose()?;
+    let ready = ready.zip(stream.map(Stream));
+    let submitted = submit_locked(&engine, prefix, name, tensors, grouped, keep, &template, ready)?;
     submitted.map_err(|error| errors::from_engine_error(py, &error))
 }
 
-/// Submits under the lock; runs no Python code.
+/// Submits under the lock; runs no Python code. `ready`: for tensors in the memory of a device, an event after the work that computes them,
+/// and the stream in which it was recorded.
+#[expect(clippy::too_many_arguments, reason = "the arguments of one function of Python")]
 fn submit_locked(
     engine: &Arc<Engine>,
     prefix: &str,
@@ -121,6 +161,7 @@ fn submit_locked(
     grouped: bool,
     keep: Option<Py<PyAny>>,
     template: &Request,
+    ready: Option<(Arc<DeviceEvent>, Stream)>,
 ) -> PyResult<Result<u64, EngineError>> {
     // Dropped after the lock is released.
     let mut finished = Vec::new();
@@ -142,13 +183,20 @@ fn submit_locked(
         places.push(place);
     }
     // SAFETY: the Python package passes valid addresses, and `keep` owns their memory until the operation has ended.
-    let handle = match unsafe { engine.submit(requests, places, grouped, None) } {
+    let (submitted, stream) = match ready {
+        None => (unsafe { engine.submit(requests, places, grouped, None) }, None),
+        // SAFETY: as above, with addresses of the device; `keep` is held until the device has executed the operation, or the stream in which
+        // the memory is used again waits for it.
+        Some((ready, stream)) => (unsafe { engine.submit_on_device(requests, places, grouped, ready) }, Some(stream)),
+    };
+    let handle = match submitted {
         Ok(handle) => handle,
         Err(error) => return Ok(Err(error)),
     };
     table.last_handle = number;
     table.unnamed_counts.insert(template.set.0, n_unnamed);
-    table.by_handle.insert(number, HandleEntry { handle, engine: Arc::downgrade(engine), engine_allocated, keep });
+    let engine = Arc::downgrade(engine);
+    table.by_handle.insert(number, HandleEntry { handle, engine, engine_allocated, stream, keep });
     table.drain_finished(&mut finished);
     Ok(Ok(number))
 }
@@ -159,11 +207,12 @@ pub fn poll(handle: i64) -> PyResult<bool> {
     let entry = u64::try_from(handle).ok().and_then(|number| table.as_ref()?.by_handle.get(&number));
     let entry =
         entry.ok_or_else(|| errors::value_error(format!("Handle {handle} was not created or has been cleared.")))?;
-    Ok(entry.is_done())
+    Ok(entry.is_settled())
 }
 
 #[pyfunction]
-pub fn synchronize(py: Python<'_>, handle: i64) -> PyResult<Option<Vec<Option<Output>>>> {
+#[pyo3(signature = (handle, stream=None))]
+pub fn synchronize(py: Python<'_>, handle: i64, stream: Option<u64>) -> PyResult<Option<Vec<Option<Output>>>> {
     let found = u64::try_from(handle).ok().and_then(|number| lock().as_mut()?.by_handle.remove(&number));
     let Some(entry) = found else { return Ok(None) };
     if !entry.is_done()
@@ -173,7 +222,8 @@ pub fn synchronize(py: Python<'_>, handle: i64) -> PyResult<Option<Vec<Option<Ou
         lock().get_or_insert_default().abandoned.push(entry);
         return Err(interrupted);
     }
-    let outcome = entry.outcome().map_err(|error| errors::from_engine_error(py, &error))?;
+    let outcome = entry.outcome().and_then(|outcome| entry.wait_in_streams(&outcome, stream).map(|()| outcome));
+    let outcome = outcome.map_err(|error| errors::from_engine_error(py, &error))?;
     let outputs = outcome.outputs.into_iter().zip(&entry.engine_allocated);
     Ok(Some(
         outputs.map(|(output, engine_allocated)| engine_allocated.map(|dtype| Output::new(output, dtype))).collect(),
@@ -230,7 +280,7 @@ impl HandleTable {
     /// code.
     fn drain_finished(&mut self, finished: &mut Vec<HandleEntry>) {
         if !self.abandoned.is_empty() {
-            finished.extend(self.abandoned.extract_if(.., |entry| entry.is_done()));
+            finished.extend(self.abandoned.extract_if(.., |entry| entry.is_settled()));
         }
     }
 }

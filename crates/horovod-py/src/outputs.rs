@@ -1,8 +1,11 @@
 //! Results allocated by the engine, as Python objects with an address, a shape and a dtype. Knows no framework; NumPy
 //! uses the array interface.
 
+use std::sync::Arc;
+
 use corro_collectives::Dtype;
-use corro_collectives::engine::handle;
+use corro_collectives::engine::handle::{self, DeviceOutput};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -13,6 +16,8 @@ pub struct Output {
     shape: Vec<u64>,
     received: Vec<u64>,
     dtype: Dtype,
+    /// For a result in the memory of a device.
+    device: Option<Arc<DeviceOutput>>,
 }
 
 /// Memory behind empty tensors: some frameworks require an aligned address even for them.
@@ -22,8 +27,8 @@ static EMPTY_TENSOR: EmptyTensor = EmptyTensor([0; 64]);
 
 impl Output {
     pub fn new(output: handle::Output, dtype: Dtype) -> Output {
-        let handle::Output { bytes, shape, received } = output;
-        Output { bytes, shape, received, dtype }
+        let handle::Output { bytes, shape, received, device } = output;
+        Output { bytes, shape, received, dtype, device }
     }
 }
 
@@ -54,6 +59,19 @@ impl Output {
     #[getter]
     fn received<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.received)
+    }
+
+    /// For tensors of frameworks in the memory of a device, without a copy; elements appear as integers of their size.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let memory = self.device.as_ref().and_then(|device| device.memory.as_ref());
+        let memory = memory.ok_or_else(|| PyAttributeError::new_err("the result is not in the memory of a device"))?;
+        let interface = PyDict::new(py);
+        interface.set_item("version", 2)?;
+        interface.set_item("shape", self.shape(py)?)?;
+        interface.set_item("typestr", ["|u1", "<i2", "<i4", "<i8"][self.dtype.size().ilog2() as usize])?;
+        interface.set_item("data", (memory.ptr(), false))?;
+        Ok(interface)
     }
 
     /// For numpy.asarray without a copy; bfloat16 appears as uint16.

@@ -23,6 +23,7 @@ use crate::options::DirectRead;
 use crate::transport::connect::error::ConnectError;
 use crate::transport::link::{Link, Links};
 use crate::transport::shm::cma::{self, Pid};
+use crate::transport::shm::segment::CommRegion;
 use crate::transport::shm::step_sync::StepSync;
 use crate::transport::tcp::dial::connect_mesh;
 use crate::world_state::WorldState;
@@ -131,6 +132,18 @@ impl Communicator {
     /// The members as ranks of the world, ascending.
     pub fn world_ranks(&self) -> &[usize] {
         &self.ranks
+    }
+
+    /// Memory shared by all members for the descriptions of their tensors in device memory, zero at first; `None` if they are not all on this
+    /// host.
+    pub(crate) fn device_area(&self) -> Option<(*mut u8, Arc<CommRegion>)> {
+        let sync = self.sync.as_ref().filter(|_| self.topology.n_hosts() == 1)?;
+        Some((sync.region().device_area(), sync.region().clone()))
+    }
+
+    /// Number that is the same for all members of this host.
+    pub(crate) fn host_id(&self) -> usize {
+        self.world.lowest[self.world.rank_info.rank]
     }
 
     /// Limits the time that an operation waits for a peer without progress. Only for operations that all members

@@ -4,10 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use corro_base::error_chain;
+
 use crate::algorithm::{Buffers, partition};
 use crate::communicator::Communicator;
 use crate::communicator::typed::contiguous_ranges;
 use crate::coordinator::{FusionKey, Kind, NegotiatedTensor, SetId};
+use crate::device::error::DeviceError;
 use crate::engine::handle::{EngineError, Output};
 use crate::engine::progress::ProgressEngine;
 use crate::engine::submission::{OutputBuffer, TensorTableEntry};
@@ -15,13 +18,21 @@ use crate::error::{Error, InvalidArgument};
 use crate::reduce;
 
 /// One tensor of an operation. `entry` is `None` if this rank has joined and contributes zeros.
-struct TensorOp<'a> {
-    tensor: &'a NegotiatedTensor,
-    entry: Option<TensorTableEntry>,
-    n_bytes: usize,
+pub(super) struct TensorOp<'a> {
+    pub tensor: &'a NegotiatedTensor,
+    pub entry: Option<TensorTableEntry>,
+    pub n_bytes: usize,
 }
 
 impl ProgressEngine {
+    /// Names rank, operation and tensor of a failure on the device.
+    fn device_failure(&self, key: FusionKey, tensors: &[NegotiatedTensor], error: &DeviceError) -> String {
+        let first = tensors.first().map_or("", |tensor| &tensor.response.name);
+        let more = if tensors.len() > 1 { format!(" and {} others", tensors.len() - 1) } else { String::new() };
+        let (rank, operation) = (self.world.rank(), key.kind.call());
+        format!("rank {rank}: {operation} of {first}{more} failed on the GPU: {}", error_chain::join(error))
+    }
+
     /// Executes one operation on all these tensors, and completes or fails them.
     pub(super) fn execute(&mut self, set: SetId, key: FusionKey, tensors: &[NegotiatedTensor]) {
         let op = |tensor| {
@@ -40,17 +51,20 @@ impl ProgressEngine {
             debug_assert!(false, "the coordinator sends operations only to members");
             return;
         };
-        let fusion_buffer = &mut self.fusion_buffer;
-        let outcome = match key.kind {
-            Kind::Allreduce => allreduce(communicator, key, &mut ops, fusion_buffer),
-            Kind::Adasum => adasum(communicator, key, &mut ops, fusion_buffer),
-            Kind::Allgather => ops.iter_mut().try_for_each(|op| allgather(communicator, key, op)),
-            Kind::Broadcast => ops.iter_mut().try_for_each(|op| broadcast(communicator, key, op)),
-            Kind::Alltoall => ops.iter_mut().try_for_each(|op| alltoall(communicator, key, op)),
-            Kind::Reducescatter => {
-                ops.iter_mut().try_for_each(|op| reducescatter(communicator, key, op, fusion_buffer))
+        let outcome = if key.on_cpu {
+            execute_on_host(communicator, key, &mut ops, &mut self.fusion_buffer)
+        } else {
+            let instrumentation = &self.instrumentation;
+            match self.devices.execute(set, communicator, key, &mut ops, &mut self.fusion_buffer, instrumentation) {
+                Ok(()) => Ok(()),
+                Err(DeviceError::Collective(error)) => Err(error),
+                Err(error) => {
+                    let text = self.device_failure(key, tensors, &error);
+                    fail_all(ops, &EngineError::Failed(text.as_str().into()));
+                    self.shut_down_all_with(&text);
+                    return;
+                }
             }
-            Kind::Join | Kind::Barrier => Ok(()),
         };
         self.instrumentation.on_end(key, tensors);
         let n_bytes: usize = tensors.iter().map(|tensor| bytes_of(tensor, key)).sum();
@@ -74,6 +88,24 @@ impl ProgressEngine {
     }
 }
 
+/// Executes an operation on tensors in host memory.
+pub(super) fn execute_on_host(
+    communicator: &mut Communicator,
+    key: FusionKey,
+    ops: &mut [TensorOp<'_>],
+    fusion_buffer: &mut Vec<u8>,
+) -> Result<(), Error> {
+    match key.kind {
+        Kind::Allreduce => allreduce(communicator, key, ops, fusion_buffer),
+        Kind::Adasum => adasum(communicator, key, ops, fusion_buffer),
+        Kind::Allgather => ops.iter_mut().try_for_each(|op| allgather(communicator, key, op)),
+        Kind::Broadcast => ops.iter_mut().try_for_each(|op| broadcast(communicator, key, op)),
+        Kind::Alltoall => ops.iter_mut().try_for_each(|op| alltoall(communicator, key, op)),
+        Kind::Reducescatter => ops.iter_mut().try_for_each(|op| reducescatter(communicator, key, op, fusion_buffer)),
+        Kind::Join | Kind::Barrier => Ok(()),
+    }
+}
+
 fn bytes_of(tensor: &NegotiatedTensor, key: FusionKey) -> usize {
     tensor.response.shape.iter().product::<u64>() as usize * key.dtype.size()
 }
@@ -86,7 +118,7 @@ fn fail_all(ops: Vec<TensorOp<'_>>, error: &EngineError) {
 }
 
 /// Fails one tensor, unless it is complete.
-fn fail_op(op: &mut TensorOp<'_>, error: EngineError) {
+pub(super) fn fail_op(op: &mut TensorOp<'_>, error: EngineError) {
     if let Some(entry) = op.entry.take() {
         entry.completion.complete_one(Err(error), |_| {});
     }
@@ -98,7 +130,8 @@ fn complete(op: &mut TensorOp<'_>, bytes: Option<Vec<u8>>, shape: &[u64], receiv
     let index = entry.index;
     entry.completion.complete_one(Ok(()), |outcome| {
         let output = &mut outcome.outputs[index];
-        *output = Output { bytes: bytes.unwrap_or_default(), shape: shape.to_vec(), received: received.to_vec() };
+        let (bytes, shape, received) = (bytes.unwrap_or_default(), shape.to_vec(), received.to_vec());
+        *output = Output { bytes, shape, received, device: None };
     });
 }
 
@@ -348,12 +381,12 @@ fn reducescatter(
 }
 
 /// Bytes of one row, a slice along the first dimension.
-fn row_bytes(shape: &[u64], key: FusionKey) -> usize {
+pub(super) fn row_bytes(shape: &[u64], key: FusionKey) -> usize {
     shape.iter().skip(1).product::<u64>() as usize * key.dtype.size()
 }
 
 /// Byte ranges of consecutive parts with these numbers of rows.
-fn row_parts(rows: &[u64], row_bytes: usize) -> Vec<Range<usize>> {
+pub(super) fn row_parts(rows: &[u64], row_bytes: usize) -> Vec<Range<usize>> {
     let rows: Vec<usize> = rows.iter().map(|rows| *rows as usize).collect();
     contiguous_ranges(&rows, row_bytes)
 }

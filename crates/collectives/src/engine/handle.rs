@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::coordinator::{ProcessSet, ProcessSetError, SubmitError};
+use crate::device::context::{DeviceEvent, DeviceMemory};
 use crate::transport::shm::step_sync::{sleep, wake};
 
 /// Error of an operation.
@@ -60,6 +61,16 @@ pub struct Output {
     pub shape: Vec<u64>,
     /// Alltoall: rows received from each member.
     pub received: Vec<u64>,
+    /// For a tensor in the memory of a device.
+    pub device: Option<Arc<DeviceOutput>>,
+}
+
+/// Result in the memory of a device. It is there when the event is complete, not before.
+#[derive(Debug, PartialEq)]
+pub struct DeviceOutput {
+    /// `None` if the result is in the caller's buffer.
+    pub memory: Option<DeviceMemory>,
+    pub done: Arc<DeviceEvent>,
 }
 
 /// Counter of completed calls, which lets one thread wait for the first of several calls to complete. Wraps around.
@@ -116,6 +127,15 @@ impl Completion {
     /// True once the result is available. Never blocks.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire) != 0
+    }
+
+    /// True if no device uses the tensors of a completed call any more.
+    pub fn is_settled(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.outcome.outputs.iter().all(|output| {
+            // A device that no longer answers has ended its work.
+            output.device.as_ref().is_none_or(|device| device.done.is_complete().unwrap_or(true))
+        })
     }
 
     /// Completes one tensor of the call. The call completes with its last tensor; its error is the first one.

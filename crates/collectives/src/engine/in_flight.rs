@@ -95,6 +95,11 @@ impl SubmissionTable {
         self.lock().ended.get_or_insert_with(|| text.clone());
     }
 
+    /// Why the engine has shut down, if it has.
+    pub fn ended(&self) -> Option<Arc<str>> {
+        self.lock().ended.clone()
+    }
+
     /// Registered sets, ordered by id.
     pub fn sets(&self) -> Vec<(SetId, Arc<[u32]>)> {
         let mut sets: Vec<_> = self.lock().sets.iter().map(|(set, ranks)| (*set, ranks.clone())).collect();

@@ -5,9 +5,12 @@
 //! needs no thread switch. The engine's own thread polls while operations are pending and no other thread waits.
 //!
 //! `ops` is the public API, `submission` the data of a call, `handle` its result. `in_flight` rejects invalid submissions without the lock of
-//! the progress engine. `messaging` exchanges messages with the coordinator, `execute` runs negotiated operations. `instrumentation` and `status_publisher` feed timeline, log and status.
+//! the progress engine. `messaging` exchanges messages with the coordinator, `execute` runs negotiated operations,
+//! `execute_device` those on the memory of GPUs, for which `devices` keeps the transports. `instrumentation` and `status_publisher` feed timeline, log and status.
 
+mod devices;
 mod execute;
+mod execute_device;
 pub mod handle;
 mod in_flight;
 mod instrumentation;
@@ -136,6 +139,7 @@ impl Engine {
             global,
             instrumentation,
             timeout,
+            settings.device_transport,
         );
         let shm_steps = progress.shm_steps.clone();
         let state = Arc::new(EngineState::new(progress, waker, shared.wait_policy.spins));

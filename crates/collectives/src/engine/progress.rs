@@ -10,6 +10,9 @@ use crate::coordinator::{
     Action, Coordinator, GLOBAL_GENERATION, Request, RequestId, SHUTDOWN_MESSAGE, SetId, ShutdownReason, ToWorker,
     Worker,
 };
+use crate::device::context::DeviceEvent;
+use crate::device::select::DeviceTransport;
+use crate::engine::devices::Devices;
 use crate::engine::handle::{Completion, EngineError};
 use crate::engine::in_flight::SubmissionTable;
 use crate::engine::instrumentation::Instrumentation;
@@ -35,6 +38,7 @@ pub struct ProgressEngine {
     /// Communicator of each process set; `None` if this rank is not a member.
     pub(super) sets: HashMap<SetId, Option<Communicator>>,
     pub(super) tensor_table: HashMap<RequestId, TensorTableEntry>,
+    pub(super) devices: Devices,
     /// Pending calls without tensors: barriers, joins, process sets.
     calls: HashMap<RequestId, Arc<Completion>>,
     pub(super) instrumentation: Instrumentation,
@@ -66,6 +70,7 @@ impl ProgressEngine {
         global: Communicator,
         instrumentation: Instrumentation,
         silence_limit: Duration,
+        device_transport: Option<DeviceTransport>,
     ) -> ProgressEngine {
         let began = Instant::now();
         let shm_steps = Arc::new(ShmStepStats::new(began));
@@ -79,6 +84,7 @@ impl ProgressEngine {
             control_channel,
             sets: HashMap::from([(SetId::GLOBAL, Some(global))]),
             tensor_table: HashMap::new(),
+            devices: Devices::new(device_transport),
             calls: HashMap::new(),
             instrumentation,
             fusion_buffer: Vec::new(),
@@ -172,6 +178,19 @@ impl ProgressEngine {
         }
     }
 
+    /// Shuts the engines of all ranks down, because this rank cannot go on; pending operations of this rank fail with the text.
+    pub(super) fn shut_down_all_with(&mut self, text: &str) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.instrumentation.log_error(text);
+        self.worker.shut_down();
+        self.send_requests(self.began.elapsed());
+        self.send_responses();
+        self.shut_down_with(text);
+        self.flush_outgoing();
+    }
+
     /// Shuts this rank's engine down: pending and later operations fail with the text.
     pub fn shut_down_with(&mut self, text: &str) {
         if self.ended.is_some() {
@@ -186,6 +205,7 @@ impl ProgressEngine {
         let error = EngineError::Failed(text.clone());
         // First, so that a caller that sees its operation fail and submits again gets this error at once.
         self.in_flight.shut_down(&text);
+        self.devices.abort();
         self.ended = Some(text);
         let tensors = self.tensor_table.drain().map(|(_, entry)| entry.completion);
         let waiting: Vec<Arc<Completion>> =
@@ -202,8 +222,11 @@ impl ProgressEngine {
     fn on_submission(&mut self, submission: Submission) {
         let now = self.began.elapsed();
         let (completion, request_id) = match submission {
-            Submission::Tensors { requests, buffers, grouped, completion, owner } => {
-                return self.on_tensors(requests, buffers, grouped, &completion, &owner);
+            Submission::Tensors { requests, buffers, grouped, completion, owner, ready } => {
+                if let Some(ready) = &ready {
+                    self.devices.on_used(ready.context());
+                }
+                return self.on_tensors(requests, buffers, grouped, &completion, &(owner, ready));
             }
             Submission::ShutDown => {
                 self.worker.shut_down();
@@ -227,7 +250,7 @@ impl ProgressEngine {
         buffers: Vec<TensorBuffers>,
         grouped: bool,
         completion: &Arc<Completion>,
-        owner: &BufferOwner,
+        kept: &(BufferOwner, Option<Arc<DeviceEvent>>),
     ) {
         let now = self.began.elapsed();
         self.instrumentation.on_request(&requests);
@@ -235,7 +258,7 @@ impl ProgressEngine {
             let request = requests.remove(0);
             match self.worker.submit_one(request, now) {
                 Err(error) => completion.fail(EngineError::from_submit(error)),
-                Ok(request_id) => self.add_entry(request_id, buffers[0], completion, 0, owner),
+                Ok(request_id) => self.add_entry(request_id, buffers[0], completion, 0, kept),
             }
             return;
         }
@@ -243,7 +266,7 @@ impl ProgressEngine {
             Err(error) => completion.fail(EngineError::from_submit(error)),
             Ok(request_ids) => {
                 for (index, (request_id, buffers)) in request_ids.into_iter().zip(buffers).enumerate() {
-                    self.add_entry(request_id, buffers, completion, index, owner);
+                    self.add_entry(request_id, buffers, completion, index, kept);
                 }
             }
         }
@@ -255,12 +278,10 @@ impl ProgressEngine {
         buffers: TensorBuffers,
         completion: &Arc<Completion>,
         index: usize,
-        owner: &BufferOwner,
+        (owner, ready): &(BufferOwner, Option<Arc<DeviceEvent>>),
     ) {
-        self.tensor_table.insert(
-            request_id,
-            TensorTableEntry { buffers, completion: completion.clone(), index, owner: owner.clone() },
-        );
+        let (completion, owner, ready) = (completion.clone(), owner.clone(), ready.clone());
+        self.tensor_table.insert(request_id, TensorTableEntry { buffers, completion, index, owner, ready });
     }
 
     fn on_action(&mut self, action: Action) {
@@ -293,6 +314,7 @@ impl ProgressEngine {
             Action::SetRemoved { request_id, set, generation } => {
                 debug_assert_ne!(generation, GLOBAL_GENERATION);
                 self.sets.remove(&set);
+                self.devices.remove_set(set);
                 self.in_flight.remove_set(set);
                 self.complete_call(request_id, |_| {});
             }

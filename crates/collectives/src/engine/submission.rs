@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::coordinator::Request;
+use crate::device::context::DeviceEvent;
 use crate::engine::handle::Completion;
 
 /// Input and output of one tensor.
@@ -45,6 +46,8 @@ pub(crate) struct TensorTableEntry {
     /// Keeps the memory alive until the operation is complete.
     #[expect(dead_code, reason = "dropped with the entry")]
     pub owner: BufferOwner,
+    /// The buffers are addresses of a device, and the input is there when the event is complete.
+    pub ready: Option<Arc<DeviceEvent>>,
 }
 
 /// Submission from an API thread.
@@ -56,6 +59,8 @@ pub(crate) enum Submission {
         grouped: bool,
         completion: Arc<Completion>,
         owner: BufferOwner,
+        /// As in [`TensorTableEntry`].
+        ready: Option<Arc<DeviceEvent>>,
     },
     Barrier {
         set: crate::coordinator::SetId,

@@ -26,6 +26,7 @@ __all__ = [
     "join",
     "local_rank",
     "local_size",
+    "open_device",
     "poll",
     "process_set_ranks",
     "process_sets",
@@ -68,6 +69,10 @@ class Output:
     @property
     def __array_interface__(self) -> dict[str, object]:
         """For numpy.asarray without a copy; bfloat16 appears as uint16."""
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        """For a result in the memory of a GPU, without a copy; elements appear as integers of their size.
+        AttributeError for results in main memory."""
 
 def init(process_sets: Sequence[Sequence[int]]) -> None:
     """Collective. `process_sets` are the initial sets; their ids start at 1. The second time only sets that do not
@@ -118,6 +123,7 @@ def submit(
     grouped: bool = False,
     device: int = -1,
     keep: object = None,
+    stream: Optional[int] = None,
 ) -> int:
     """Submits an operation and returns its handle without waiting.
 
@@ -127,16 +133,21 @@ def submit(
     if the prefix is empty; without a name `<prefix>.noname.<count>`, where unnamed operations are counted per
     process set since init or join. Grouped tensors are named `<wire name>_<i>of<n>`. op is one of Horovod's numbers
     (Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5). device: -1 for the CPU, else the number of the tensor's
-    GPU (only compared between ranks; addresses are always in main memory). keep is referenced until the operation
-    has ended and the handle is synchronized or dropped. Invalid arguments raise at once and consume no handle.
+    GPU. stream: the stream of that GPU in which the tensors were computed, if the addresses are in its memory; without
+    it they are in main memory, and the ranks only compare device. keep is referenced until the operation has ended and
+    the handle is synchronized or dropped. Invalid arguments raise at once and consume no handle.
     """
 
 def poll(handle: int) -> bool:
     """ValueError "Handle N was not created or has been cleared." for an unknown handle."""
 
-def synchronize(handle: int) -> Optional[list[Optional[Output]]]:
+def synchronize(handle: int, stream: Optional[int] = None) -> Optional[list[Optional[Output]]]:
     """Waits; the handle is invalid afterwards, also if this raises. Returns one entry per tensor: None if the result is
-    in place. Returns None for an unknown handle."""
+    in place. Returns None for an unknown handle. Tensors in the memory of a GPU: waits until the operation is submitted
+    to the GPU, and makes later work in the stream (by default that of the submission) wait for its result."""
+
+def open_device(ordinal: int) -> Optional[str]:
+    """Opens a GPU, so that tensors in its memory can be submitted. Returns why that is impossible, or None."""
 
 def join() -> int: ...
 def barrier(process_set: int = 0) -> None: ...

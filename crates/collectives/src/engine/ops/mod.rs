@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use crate::algorithm::partition;
 use crate::compression::{Compression, narrow, widen};
 use crate::coordinator::{ProcessSet, Request, SetId, SubmitError};
+use crate::device::context::DeviceEvent;
 use crate::dtype::{Element, bytes_of_mut};
 use crate::engine::Engine;
 use crate::engine::handle::{Completion, CompletionEvent, EngineError, Outcome};
@@ -59,6 +60,11 @@ impl Handle {
     /// True once the result is available. Never blocks; the operation makes progress without it.
     pub fn is_done(&self) -> bool {
         self.completion.is_done()
+    }
+
+    /// True if no device uses the tensors of a completed call any more. Never blocks.
+    pub fn is_settled(&self) -> bool {
+        self.completion.is_settled()
     }
 
     /// Result of a completed call. Only the first call gets the outputs.
@@ -279,9 +285,40 @@ impl Engine {
         let completion = Completion::with_event(requests.len(), event);
         self.in_flight.admit(&mut requests, grouped, &completion).map_err(EngineError::from_submit)?;
         if !requests.is_empty() {
-            self.enqueue(Submission::Tensors { requests, buffers, grouped, completion: completion.clone(), owner });
+            let completion = completion.clone();
+            self.enqueue(Submission::Tensors { requests, buffers, grouped, completion, owner, ready: None });
         }
         Ok(Handle { completion })
+    }
+
+    /// As [`Engine::submit`], for tensors in the memory of a device. `ready` is an event after the work that computes the inputs. The call
+    /// completes when its work is submitted to the device; [`crate::engine::handle::Output::device`] has an event after it. Outputs are
+    /// [`OutputBuffer::SameSize`] or [`OutputBuffer::Allocate`].
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    ///
+    /// # Safety
+    /// As [`Engine::submit`], with addresses of the device, until that event is complete.
+    pub unsafe fn submit_on_device(
+        &self,
+        mut requests: Vec<Request>,
+        buffers: Vec<TensorBuffers>,
+        grouped: bool,
+        ready: Arc<DeviceEvent>,
+    ) -> Result<Handle, EngineError> {
+        let completion = Completion::new(requests.len());
+        self.in_flight.admit(&mut requests, grouped, &completion).map_err(EngineError::from_submit)?;
+        if !requests.is_empty() {
+            let (completion, ready) = (completion.clone(), Some(ready));
+            self.enqueue(Submission::Tensors { requests, buffers, grouped, completion, owner: None, ready });
+        }
+        Ok(Handle { completion })
+    }
+
+    /// Why the engine has shut down, if it has.
+    pub fn ended(&self) -> Option<Arc<str>> {
+        self.in_flight.ended()
     }
 
     /// Waits for a call for at most `limit` and makes the engine progress meanwhile. True if the call is complete.
@@ -321,6 +358,7 @@ impl Engine {
             grouped,
             completion: completion.clone(),
             owner: None,
+            ready: None,
         });
         self.wait(&completion)
     }

@@ -10,6 +10,8 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::device::ipc_layout;
+
 /// The state that one rank publishes to the others of its host. On two cache lines of its own, because adjacent lines are fetched in pairs.
 #[repr(C, align(128))]
 pub struct RankSlot {
@@ -193,6 +195,11 @@ impl CommRegion {
         self.at(self.layout.stages + (member * N_STAGES + turn) * STAGE_BYTES)
     }
 
+    /// Memory in which members describe their tensors in device memory ([`crate::device::ipc_layout`]).
+    pub fn device_area(&self) -> *mut u8 {
+        self.at(self.layout.device)
+    }
+
     fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset < self.layout.bytes);
         // SAFETY: every caller's offset lies inside the mapping, by the layout and its own bounds.
@@ -216,6 +223,7 @@ struct Layout {
     smalls: usize,
     stages: usize,
     rings: usize,
+    device: usize,
     bytes: usize,
 }
 
@@ -226,7 +234,9 @@ impl Layout {
         let smalls = page(ring_ends + n * n * size_of::<RingEnds>());
         let stages = page(smalls + n * 2 * SMALL_BYTES);
         let rings = page(stages + n * N_STAGES * STAGE_BYTES);
-        Layout { n, events, ring_ends, smalls, stages, rings, bytes: page(rings + n * n * RING_BYTES) }
+        let device = page(rings + n * n * RING_BYTES);
+        let bytes = page(device + ipc_layout::area_bytes(n));
+        Layout { n, events, ring_ends, smalls, stages, rings, device, bytes }
     }
 }
 

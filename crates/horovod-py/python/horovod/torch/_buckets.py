@@ -9,7 +9,7 @@ import torch
 from horovod import _core
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, process_set_id
-from horovod.torch import _tensors
+from horovod.torch import _device, _tensors
 from horovod.torch._reductions import sparse_allreduce_async
 from horovod.torch.compression import Compression, Compressor
 
@@ -53,14 +53,22 @@ class ReducerState:
         """Launched buckets whose gradients are still being copied from a GPU, in order of launch and thus of
         completion."""
 
-    def submit(self, name: str, tensors: Tuple[_tensors.Entry, ...], grouped: bool, device: int, keep: object) -> int:
+    def submit(
+        self,
+        name: str,
+        tensors: Tuple[_tensors.Entry, ...],
+        grouped: bool,
+        device: int,
+        keep: object,
+        stream: Optional[int] = None,
+    ) -> int:
         number = self.process_set.process_set_id
         if number is None:
             number = process_set_id(self.process_set)  # Raises an error that names the problem.
         prefix = "grouped_allreduce" if grouped else "allreduce"
         scales = (self.prescale, self.postscale)
         return _core.submit(
-            _core.ALLREDUCE, prefix, name, tensors, self.op, *scales, 0, None, number, grouped, device, keep
+            _core.ALLREDUCE, prefix, name, tensors, self.op, *scales, 0, None, number, grouped, device, keep, stream
         )
 
     def submit_copied(self, wait: bool = True) -> None:
@@ -196,6 +204,8 @@ class Bucket:
         """The entry submitted last; below, the address and dtype of its first tensor."""
         self.address = 0
         self.dtype: Optional[torch.dtype] = None
+        self.index = _tensors.CPU
+        """Number of the GPU with the tensors submitted last; -1 for main memory."""
         for member in members:
             member.bucket = self
         self.reset()
@@ -226,7 +236,15 @@ class Bucket:
         if all(_tensors.in_main_memory(tensor) for tensor in sent):
             self.entry = _tensors.entries(sent, sent)
             self.address, self.dtype = (sent[0].data_ptr() or -1), sent[0].dtype
+            self.index = _tensors.CPU
             self.handle = shared.submit(self.members[0].name, self.entry, self.grouped, _tensors.CPU, sent)
+            return
+        if all(_device.in_engine_memory(tensor) for tensor in sent):
+            self.entry = _tensors.entries(sent, sent)
+            self.address, self.dtype = (sent[0].data_ptr() or -1), sent[0].dtype
+            self.index = sent[0].device.index
+            stream = _device.current_stream(self.index)
+            self.handle = shared.submit(self.members[0].name, self.entry, self.grouped, self.index, sent, stream)
             return
         for member in self.members:
             if member.sent is not None:
@@ -239,7 +257,7 @@ class Bucket:
         sent = member.sent
         host = member.host
         if host is None or host.shape != sent.shape or host.dtype != sent.dtype:
-            member.host = host = _tensors.allocate_host_buffer(sent)
+            member.host = host = _tensors.allocate_buffer(sent)
         elif member.event is not None:
             # The copy back in the last step may have used another stream.
             _tensors.wait_in_stream(sent, member.event)
@@ -258,12 +276,14 @@ class Bucket:
         devices = {_tensors.device_number(member.sent) for member in in_flight}
         # A group on several GPUs is reduced in main memory like any other; the ranks compare one device number.
         entries = _tensors.entries(hosts, hosts)
-        self.handle = self.shared.submit(self.members[0].name, entries, self.grouped, min(devices), hosts)
+        stream = _tensors.stream_of(hosts[0])
+        self.index = _tensors.CPU if stream is None else hosts[0].device.index
+        self.handle = self.shared.submit(self.members[0].name, entries, self.grouped, min(devices), hosts, stream)
 
     def finish(self) -> None:
         """Waits for the result."""
         if self.handle is not None:
             handle, self.handle = self.handle, None
-            _core.synchronize(handle)
+            _core.synchronize(handle, None if self.index < 0 else _device.current_stream(self.index))
         for member in self.members:
             member.finish(self.shared)

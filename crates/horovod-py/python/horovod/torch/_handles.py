@@ -1,20 +1,21 @@
 """Handles of asynchronous operations: `poll` and `synchronize`. Handles are the engine's numbers; this module stores
 how to convert results to tensors. Waits only in `synchronize`."""
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, process_set_id
-from horovod.torch import _tensors
+from horovod.torch import _device, _tensors
 
 Finish = Callable[[List[torch.Tensor], List[Optional["_core.Output"]]], Any]
 """Makes the return value of `synchronize` from the results and the engine's outputs. By default the result, or the
 tuple of a group's results."""
 
-_finishes: Dict[int, Callable[[List[Optional["_core.Output"]]], Any]] = {}
+_finishes: Dict[int, Tuple[Callable[[List[Optional["_core.Output"]]], Any], Optional[int]]] = {}
+"""How to convert the outputs of a handle, and the engine's GPU if the tensors are in its memory."""
 
 
 def poll(handle: int) -> bool:
@@ -27,11 +28,13 @@ def synchronize(handle: int) -> Any:
 
     HorovodInternalError if the collective failed.
     """
-    finish = _finishes.pop(handle, None)
-    if finish is None:
+    found = _finishes.pop(handle, None)
+    if found is None:
         return None
+    finish, index = found
+    stream = None if index is None else _device.current_stream(index)
     # None: the engine was restarted and does not know the handle.
-    outputs = _core.synchronize(handle)
+    outputs = _core.synchronize(handle, stream)
     return None if outputs is None else finish(outputs)
 
 
@@ -62,9 +65,11 @@ def start(
     if device == _tensors.CPU:
         hosts, places = list(inputs), list(results)
     else:
-        hosts = _tensors.all_to_host(inputs)
-        # The copy belongs to the operation, so the engine may compute in place.
-        places = [None if result is None else host for host, result in zip(hosts, results)]
+        hosts = _tensors.staged(inputs)
+        # A copy belongs to the operation, so the engine may compute in place.
+        places = [
+            result if result is None or host is tensor else host for host, tensor, result in zip(hosts, inputs, results)
+        ]
     handle = _core.submit(
         kind,
         prefix,
@@ -77,8 +82,9 @@ def start(
         splits,
         process_set_id(process_set),
         grouped,
-        device,
+        device if device == _tensors.CPU else _tensors.device_number(hosts[0], device),
         (hosts, places),
+        _tensors.stream_of(hosts[0]),
     )
 
     def collect(outputs: List[Optional["_core.Output"]]) -> Any:
@@ -93,5 +99,5 @@ def start(
             return finish(tensors, outputs)
         return tuple(tensors) if grouped else tensors[0]
 
-    _finishes[handle] = collect
+    _finishes[handle] = (collect, hosts[0].device.index if hosts[0].device.type == "cuda" else None)
     return handle

@@ -1,16 +1,18 @@
-"""Fast path for the common bucket: one parameter, whose gradient is in main memory and sent uncompressed. Hundreds of
-them are launched between the kernels of backward in each step. Anything unusual falls back to the general bucket."""
+"""Fast path for the common bucket: one parameter, whose gradient the engine can access and which is sent uncompressed.
+Hundreds of them are launched between the kernels of backward in each step. Anything unusual falls back to the general
+bucket."""
 
 from typing import Any, Optional
 
 import torch
 
 from horovod import _core
-from horovod.torch import _tensors
+from horovod.torch import _device
 from horovod.torch._buckets import Bucket, BucketParameter, ReducerState
 
 _submit = _core.submit
 _synchronize = _core.synchronize
+_current_stream = _device.current_stream
 _ALLREDUCE = _core.ALLREDUCE
 _STRIDED = torch.strided
 
@@ -56,8 +58,9 @@ class SingleBucket(Bucket):
             None,
             process_set,
             False,
-            -1,
+            self.index,
             gradient,
+            None if self.index < 0 else _current_stream(self.index),
         )
         self.in_flight = gradient
         self.is_launched = shared.has_gradients = True
@@ -65,9 +68,10 @@ class SingleBucket(Bucket):
         shared.launched.append(self)
 
     def _update_address(self, gradient: torch.Tensor) -> bool:
-        """Updates the entry to a new address; false if the gradient is not in main memory."""
+        """Updates the entry to a new address; false if the gradient is on another device than before."""
         address = gradient.data_ptr()
-        if address == 0 or not _tensors.in_main_memory(gradient):
+        index = gradient.device.index
+        if address == 0 or (-1 if index is None else index) != self.index:
             return False
         _, _, number, shape = self.entry[0]
         self.entry = ((address, address, number, shape),)
@@ -80,7 +84,7 @@ class SingleBucket(Bucket):
             super().finish()
             return
         handle, self.handle = self.handle, None
-        _synchronize(handle)  # type: ignore[arg-type]
+        _synchronize(handle, None if self.index < 0 else _current_stream(self.index))  # type: ignore[arg-type]
         if self.parameter.grad is not gradient:
             self.parameter.grad = gradient
 

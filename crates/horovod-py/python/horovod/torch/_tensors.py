@@ -1,5 +1,5 @@
-"""Conversion between tensors and addresses. Tensors may be on any device; the engine sees main memory only. Memory that
-the engine still uses is never released."""
+"""Conversion between tensors and addresses. The engine accesses main memory and one GPU; tensors elsewhere are copied.
+Memory that the engine still uses is never released."""
 
 import ctypes
 from typing import Dict, List, Optional, Sequence, Tuple
@@ -7,6 +7,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import torch
 
 from horovod import _core
+from horovod.torch import _device
 
 try:
     import numpy
@@ -49,32 +50,45 @@ def checked_dtype(tensor: torch.Tensor) -> int:
 
 
 def in_main_memory(tensor: torch.Tensor) -> bool:
-    """Whether the engine can access the tensor. All others are staged."""
+    """Whether the tensor is in main memory."""
     return tensor.device.type == "cpu"
 
 
-def device_number(tensor: torch.Tensor) -> int:
-    """The device number that the ranks compare: -1 for main memory."""
+def device_number(tensor: torch.Tensor, staged_from: int = -1) -> int:
+    """The device number that the ranks compare: -1 for main memory, but that of the GPU for copies `staged_from` one."""
     if in_main_memory(tensor):
-        return CPU
+        return staged_from
     index = tensor.device.index
     return index if index is not None else 0
 
 
-def all_to_host(tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    """Copies the tensors to new buffers in main memory; the copies are complete on return.
+def stream_of(tensor: torch.Tensor) -> Optional[int]:
+    """The current stream of a tensor in the memory of the engine's GPU; None for main memory."""
+    return _device.current_stream(tensor.device.index) if tensor.device.type == "cuda" else None
+
+
+def staged(tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+    """The tensors where the engine can access them: on its GPU, else copied there, else copied to main memory. Copies to
+    main memory are complete on return.
 
     The copies use the current streams, so they run after the kernels that compute the tensors.
     """
-    hosts = [allocate_host_buffer(tensor) for tensor in tensors]
+    device = _device.engine_device(tensors[0])
+    if device is not None:
+        return [tensor if tensor.device == device else tensor.detach().to(device) for tensor in tensors]
+    hosts = [allocate_buffer(tensor) for tensor in tensors]
     copies = [start_copy_to_host(tensor, host) for tensor, host in zip(tensors, hosts)]
     for copy in copies:
         copy.synchronize()
     return hosts
 
 
-def allocate_host_buffer(tensor: torch.Tensor) -> torch.Tensor:
-    """A buffer in main memory as large as the tensor; pinned, so that copies are fast and asynchronous."""
+def allocate_buffer(tensor: torch.Tensor) -> torch.Tensor:
+    """A buffer as large as the tensor that the engine can access: on its GPU, else in main memory; pinned, so that copies
+    are fast and asynchronous."""
+    device = _device.engine_device(tensor)
+    if device is not None:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
 
 
@@ -125,11 +139,13 @@ def from_host(tensor: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
 
 
 def tensor_from_output(output: "_core.Output", device: torch.device) -> torch.Tensor:
-    """A result allocated by the engine, as a tensor. On the CPU it shares the engine's memory."""
+    """A result allocated by the engine, as a tensor. On the CPU and on the engine's GPU it shares the engine's memory."""
     dtype = _TORCH_DTYPES[output.dtype]
     shape = output.shape
     if 0 in shape:
         return torch.empty(shape, dtype=dtype, device=device)
+    if hasattr(output, "__cuda_array_interface__"):
+        return torch.as_tensor(output, device="cuda").view(dtype).to(device)
     if numpy is None:
         result = torch.empty(shape, dtype=dtype)
         ctypes.memmove(result.data_ptr(), output.address, output.nbytes)

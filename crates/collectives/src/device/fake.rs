@@ -1,0 +1,360 @@
+//! A driver without a device, for tests: memory of this process, streams that are threads, kernels that run on the CPU. Ranks are threads of
+//! one process, so exported memory has the same address everywhere. Checks what a device would not: writes to freed memory, and imports of
+//! memory that was not exported.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crate::Dtype;
+use crate::device::driver::{
+    AdasumPair, Allocation, DeviceProperties, DevicePtr, Driver, DriverError, Event, HostMemory, IpcHandle, Stream,
+    TaskLaunch,
+};
+use crate::device::tasks::read_chunk;
+use crate::reduce;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Memory of all fake devices of the process: by base, the memory and its id.
+static MEMORY: Mutex<BTreeMap<u64, (Box<[u128]>, usize, u64)>> = Mutex::new(BTreeMap::new());
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+pub struct FakeDriver {
+    properties: DeviceProperties,
+    streams: Mutex<HashMap<u64, Sender<Work>>>,
+    events: Mutex<HashMap<u64, Arc<FakeEvent>>>,
+    next: AtomicU64,
+    /// Allocations that cannot be exported, as those of some allocators.
+    pub unexportable: Mutex<HashSet<u64>>,
+    /// Bases of the imports that are open.
+    pub imported: Mutex<Vec<u64>>,
+    /// Kernels that this device has executed.
+    pub n_launches: AtomicU64,
+    /// Fails the next allocation as if the memory were exhausted.
+    pub out_of_memory: Mutex<Option<usize>>,
+}
+
+#[derive(Default)]
+struct FakeEvent {
+    /// Records that were submitted, and those that are complete.
+    state: Mutex<(u64, u64)>,
+    changed: Condvar,
+}
+
+impl FakeDriver {
+    pub fn new(gpu: u8) -> Arc<FakeDriver> {
+        Arc::new(FakeDriver {
+            properties: DeviceProperties {
+                name: "fake".to_owned(),
+                uuid: [gpu; 16],
+                has_stream_memory_operations: true,
+                kernels: Ok(()),
+            },
+            streams: Mutex::default(),
+            events: Mutex::default(),
+            next: AtomicU64::new(1),
+            unexportable: Mutex::default(),
+            imported: Mutex::default(),
+            n_launches: AtomicU64::new(0),
+            out_of_memory: Mutex::default(),
+        })
+    }
+
+    /// Device memory with these bytes.
+    pub fn memory(&self, bytes: &[u8]) -> DevicePtr {
+        let ptr = self.allocate(bytes.len().max(1)).expect("there is memory");
+        // SAFETY: new memory of that size.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host(ptr), bytes.len()) };
+        ptr
+    }
+
+    /// Content of device memory.
+    pub fn read(&self, ptr: DevicePtr, n_bytes: usize) -> Vec<u8> {
+        // SAFETY: tests read memory that they or the engine have allocated, when no work writes it.
+        unsafe { std::slice::from_raw_parts(host(ptr), n_bytes) }.to_vec()
+    }
+
+    /// Puts work of the test into a stream.
+    pub fn submit(&self, stream: Stream, work: impl FnOnce() + Send + 'static) {
+        let mut streams = self.streams.lock().expect("no panic");
+        let queue = streams.entry(stream.0).or_insert_with(|| {
+            let (sender, receiver) = channel::<Work>();
+            std::thread::spawn(move || receiver.iter().for_each(|work| work()));
+            sender
+        });
+        queue.send(Box::new(work)).expect("the stream's thread lives");
+    }
+
+    fn event(&self, event: Event) -> Arc<FakeEvent> {
+        self.events.lock().expect("no panic")[&event.0].clone()
+    }
+
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+fn host(ptr: DevicePtr) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(ptr as usize)
+}
+
+fn word(address: DevicePtr) -> &'static AtomicU32 {
+    // SAFETY: flags of a communicator's region, which outlives the waits of its members.
+    unsafe { &*host(address).cast::<AtomicU32>() }
+}
+
+fn failed(call: &'static str, code: i32) -> DriverError {
+    DriverError { call, code, text: "the test says so".to_owned() }
+}
+
+fn allocation_at(ptr: DevicePtr) -> Option<Allocation> {
+    let memory = MEMORY.lock().expect("no panic");
+    let (base, (_, n_bytes, id)) = memory.range(..=ptr).next_back()?;
+    (ptr < base + *n_bytes as u64).then_some(Allocation { base: *base, n_bytes: *n_bytes as u64, id: *id })
+}
+
+impl Driver for FakeDriver {
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    fn enter(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn leave(&self) {}
+
+    fn allocate(&self, n_bytes: usize) -> Result<DevicePtr, DriverError> {
+        let limit = *self.out_of_memory.lock().expect("no panic");
+        if limit.is_some_and(|limit| n_bytes >= limit) {
+            return Err(failed("cuMemAlloc_v2", DriverError::OUT_OF_MEMORY));
+        }
+        let memory = vec![0u128; n_bytes.div_ceil(16)].into_boxed_slice();
+        let base = memory.as_ptr().expose_provenance() as u64;
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        MEMORY.lock().expect("no panic").insert(base, (memory, n_bytes, id));
+        Ok(base)
+    }
+
+    fn free(&self, ptr: DevicePtr) {
+        MEMORY.lock().expect("no panic").remove(&ptr).expect("memory is freed once");
+    }
+
+    fn allocation_of(&self, ptr: DevicePtr) -> Result<Allocation, DriverError> {
+        allocation_at(ptr).ok_or_else(|| failed("cuMemGetAddressRange_v2", 1))
+    }
+
+    fn allocation_id(&self, ptr: DevicePtr) -> Result<u64, DriverError> {
+        Ok(allocation_at(ptr).map_or(0, |allocation| allocation.id))
+    }
+
+    fn export(&self, base: DevicePtr) -> Result<IpcHandle, DriverError> {
+        if self.unexportable.lock().expect("no panic").contains(&base) {
+            return Err(failed("cuIpcGetMemHandle", 1));
+        }
+        let mut bytes = [0; 64];
+        bytes[..8].copy_from_slice(&base.to_le_bytes());
+        Ok(IpcHandle(bytes))
+    }
+
+    fn import(&self, handle: &IpcHandle) -> Result<DevicePtr, DriverError> {
+        let base = u64::from_le_bytes(handle.0[..8].try_into().expect("8 bytes"));
+        allocation_at(base).ok_or_else(|| failed("cuIpcOpenMemHandle_v2", 1))?;
+        self.imported.lock().expect("no panic").push(base);
+        Ok(base)
+    }
+
+    fn close_import(&self, ptr: DevicePtr) {
+        let mut imported = self.imported.lock().expect("no panic");
+        let index = imported.iter().position(|base| *base == ptr).expect("an import is closed once");
+        imported.remove(index);
+    }
+
+    fn allocate_host(&self, n_bytes: usize) -> Result<HostMemory, DriverError> {
+        let device = self.allocate(n_bytes)?;
+        Ok(HostMemory { host: host(device), device, n_bytes })
+    }
+
+    fn free_host(&self, memory: HostMemory) {
+        self.free(memory.device);
+    }
+
+    unsafe fn register_host(&self, host: *mut c_void, n_bytes: usize) -> Result<HostMemory, DriverError> {
+        Ok(HostMemory { host: host.cast(), device: host.expose_provenance() as u64, n_bytes })
+    }
+
+    fn unregister_host(&self, _: HostMemory) {}
+
+    fn new_stream(&self) -> Result<Stream, DriverError> {
+        Ok(Stream(self.number()))
+    }
+
+    fn destroy_stream(&self, stream: Stream) {
+        self.streams.lock().expect("no panic").remove(&stream.0);
+    }
+
+    fn new_event(&self) -> Result<Event, DriverError> {
+        let event = Event(self.number());
+        self.events.lock().expect("no panic").insert(event.0, Arc::default());
+        Ok(event)
+    }
+
+    fn destroy_event(&self, event: Event) {
+        self.events.lock().expect("no panic").remove(&event.0);
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
+        let event = self.event(event);
+        let number = {
+            let mut state = event.state.lock().expect("no panic");
+            state.0 += 1;
+            state.0
+        };
+        self.submit(stream, move || {
+            let mut state = event.state.lock().expect("no panic");
+            state.1 = state.1.max(number);
+            event.changed.notify_all();
+        });
+        Ok(())
+    }
+
+    fn wait_event(&self, stream: Stream, event: Event) -> Result<(), DriverError> {
+        let event = self.event(event);
+        let number = event.state.lock().expect("no panic").0;
+        self.submit(stream, move || {
+            let state = event.state.lock().expect("no panic");
+            drop(event.changed.wait_while(state, |state| state.1 < number).expect("no panic"));
+        });
+        Ok(())
+    }
+
+    fn is_complete(&self, event: Event) -> Result<bool, DriverError> {
+        let event = self.event(event);
+        let state = event.state.lock().expect("no panic");
+        Ok(state.1 >= state.0)
+    }
+
+    fn synchronize(&self, event: Event) -> Result<(), DriverError> {
+        let event = self.event(event);
+        let state = event.state.lock().expect("no panic");
+        let number = state.0;
+        drop(event.changed.wait_while(state, |state| state.1 < number).expect("no panic"));
+        Ok(())
+    }
+
+    fn write_value(&self, stream: Stream, address: DevicePtr, value: u32) -> Result<(), DriverError> {
+        self.submit(stream, move || word(address).store(value, Ordering::SeqCst));
+        Ok(())
+    }
+
+    fn wait_values(&self, stream: Stream, words: &[(DevicePtr, u32)]) -> Result<(), DriverError> {
+        let words = words.to_vec();
+        self.submit(stream, move || {
+            for (address, value) in words {
+                while (word(address).load(Ordering::SeqCst).wrapping_sub(value) as i32) < 0 {
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            }
+        });
+        Ok(())
+    }
+
+    unsafe fn copy_to_host(
+        &self,
+        stream: Stream,
+        dst: *mut u8,
+        src: DevicePtr,
+        n_bytes: usize,
+    ) -> Result<(), DriverError> {
+        let dst = dst.expose_provenance();
+        // SAFETY: valid until the copy is complete, by the function's contract.
+        self.submit(stream, move || unsafe {
+            std::ptr::copy_nonoverlapping(host(src), std::ptr::with_exposed_provenance_mut(dst), n_bytes);
+        });
+        Ok(())
+    }
+
+    unsafe fn copy_to_device(
+        &self,
+        stream: Stream,
+        dst: DevicePtr,
+        src: *const u8,
+        n_bytes: usize,
+    ) -> Result<(), DriverError> {
+        // As CUDA does for memory that is not pinned: the source may change when the call returns.
+        // SAFETY: readable, by the function's contract.
+        let bytes = unsafe { std::slice::from_raw_parts(src, n_bytes) }.to_vec();
+        // SAFETY: valid until the copy is complete, by the function's contract.
+        self.submit(stream, move || unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host(dst), bytes.len()) });
+        Ok(())
+    }
+
+    unsafe fn launch_tasks(&self, stream: Stream, launch: &TaskLaunch) -> Result<(), DriverError> {
+        self.n_launches.fetch_add(1, Ordering::Relaxed);
+        let launch = *launch;
+        self.submit(stream, move || {
+            for chunk in 0..launch.n_chunks {
+                // SAFETY: a written table, which stays until the work is complete.
+                unsafe { run_chunk(&launch, chunk) };
+            }
+        });
+        Ok(())
+    }
+
+    unsafe fn launch_adasum(
+        &self,
+        stream: Stream,
+        dtype: Dtype,
+        pairs: &[AdasumPair],
+        _dots: DevicePtr,
+    ) -> Result<(), DriverError> {
+        let pairs = pairs.to_vec();
+        self.submit(stream, move || {
+            for pair in pairs {
+                let n_bytes = pair.n_elements as usize * dtype.size();
+                // SAFETY: two vectors that do not overlap, valid until the work is complete.
+                let [lower, upper] = [pair.lower, pair.upper]
+                    .map(|vector| unsafe { std::slice::from_raw_parts_mut(host(vector), n_bytes) });
+                let dots = reduce::dots(dtype, lower, upper).expect("floats");
+                reduce::adasum_into(dtype, dots, lower, upper).expect("floats");
+                upper.copy_from_slice(lower);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Executes a chunk with the kernels of the CPU.
+///
+/// # Safety
+/// As [`Driver::launch_tasks`].
+unsafe fn run_chunk(launch: &TaskLaunch, chunk: usize) {
+    let element = launch.dtype.size();
+    // SAFETY: a written table, by the function's contract.
+    let chunk = unsafe { read_chunk(launch.table.host.cast(), launch.first_chunk, chunk, element) };
+    let (start, n_bytes) = (chunk.first_element as usize * element, chunk.n_elements as usize * element);
+    let source = |address: DevicePtr| -> Vec<u8> {
+        if address == 0 {
+            return vec![0; n_bytes];
+        }
+        // SAFETY: valid by the function's contract.
+        let mut bytes = unsafe { std::slice::from_raw_parts(host(address + start as u64), n_bytes) }.to_vec();
+        reduce::scale(launch.dtype, launch.prescale, &mut bytes).expect("it was checked");
+        bytes
+    };
+    let mut sum = source(chunk.sources[0]);
+    for address in &chunk.sources[1..] {
+        let next = source(*address);
+        // SAFETY: two vectors of the same size.
+        unsafe { reduce::combine_raw(launch.dtype, launch.combine, sum.as_mut_ptr(), next.as_ptr(), n_bytes) };
+    }
+    reduce::scale(launch.dtype, launch.postscale, &mut sum).expect("it was checked");
+    for address in &chunk.destinations {
+        // SAFETY: valid by the function's contract.
+        unsafe { std::ptr::copy_nonoverlapping(sum.as_ptr(), host(address + start as u64), n_bytes) };
+    }
+}

@@ -1,0 +1,23 @@
+//! Collective operations on the memory of GPUs. Work is submitted to a stream and ordered by events; no thread of the CPU waits for a device,
+//! except where data passes through host memory.
+//!
+//! [`driver`] is what is needed of a driver, [`cuda`] implements it for NVIDIA and `fake` for tests. [`context`] is a device with its stream
+//! and pools. [`select`] chooses a transport: [`ipc`] for ranks that share one GPU, [`nccl`] for ranks with a GPU each, [`host`] otherwise.
+//! [`operation`] is what they execute; [`plan`] makes [`tasks`] for the kernel of it. [`exports`] and [`ipc_layout`] let ranks map each
+//! other's memory.
+
+mod adasum;
+pub mod context;
+pub mod cuda;
+pub mod driver;
+pub mod error;
+mod exports;
+#[cfg(test)]
+mod fake;
+pub mod host;
+pub mod ipc;
+pub mod ipc_layout;
+pub mod operation;
+pub mod plan;
+pub mod select;
+pub mod tasks;

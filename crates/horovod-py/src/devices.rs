@@ -1,0 +1,40 @@
+//! GPUs of this process: opens them for the engine, and orders the streams of frameworks with its stream.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use corro_base::error_chain;
+use corro_collectives::device::context::{DeviceContext, DeviceEvent};
+use corro_collectives::device::driver::{DriverError, Stream};
+use pyo3::prelude::*;
+
+use crate::errors;
+
+/// Position in the engine's stream that each stream of a device has waited for last. Waiting for an earlier one adds nothing.
+static WAITED: Mutex<Option<HashMap<(i32, u64), u64>>> = Mutex::new(None);
+
+/// Opens a GPU. Returns why the engine cannot access its memory, or None if it can.
+#[pyfunction]
+pub fn open_device(ordinal: i32) -> Option<String> {
+    DeviceContext::open(ordinal).err().map(|error| error_chain::join(&error))
+}
+
+/// Event after the work submitted to a stream so far.
+pub fn record(ordinal: i32, stream: Stream) -> PyResult<Arc<DeviceEvent>> {
+    let failed =
+        |error: &dyn std::error::Error| errors::value_error(format!("GPU {ordinal}: {}", error_chain::join(error)));
+    let context = DeviceContext::open(ordinal).map_err(|error| failed(&error))?;
+    context.record(stream).map_err(|error| failed(&error))
+}
+
+/// Makes later work in a stream wait for an event of the engine's stream, unless it has waited for a later one already.
+pub fn wait_once(stream: Stream, event: &DeviceEvent) -> Result<(), DriverError> {
+    let mut waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = waited.get_or_insert_default().entry((event.context().ordinal, stream.0)).or_default();
+    if *last > event.position() {
+        return Ok(());
+    }
+    event.wait_in(stream)?;
+    *last = event.position() + 1;
+    Ok(())
+}
