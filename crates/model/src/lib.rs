@@ -41,6 +41,7 @@ pub mod usage;
 pub mod validate;
 pub mod vm_size;
 pub mod warnings;
+pub mod webhook;
 pub mod xml;
 
 pub use error::ApiError;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     BatchAiError, Caffe2Settings, CaffeSettings, CntkSettings, CustomMpiSettings, CustomToolkitSettings,
     EnvironmentVariable, EvictionNotice, JobAnnotations, KeyVaultSecretReference, LostAttempt, MountVolumes,
-    Provisioning, PyTorchSettings, QueueWait, ResourceId, ScriptSettings, SecretVariable, SweepTrial,
+    Notifications, Provisioning, PyTorchSettings, QueueWait, ResourceId, ScriptSettings, SecretVariable, SweepTrial,
     TensorFlowSettings, ToolType,
 };
 use crate::time::Span;
@@ -76,6 +76,9 @@ pub struct JobSpec {
     /// Jobs that must succeed before this one starts: `JOB` of the same experiment or `EXPERIMENT/JOB` of the same workspace. A Corro extension.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
+    /// Where the server reports that the job starts and ends. A Corro extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notifications: Option<Notifications>,
     /// The job's part in a sweep. A Corro extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Box<SweepTrial>>,

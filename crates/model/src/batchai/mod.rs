@@ -20,6 +20,7 @@ pub mod toolkit;
 pub mod usage;
 pub mod volume;
 pub mod waiting;
+mod webhook;
 mod wire;
 pub mod workspace;
 
@@ -42,4 +43,5 @@ pub use toolkit::*;
 pub use usage::*;
 pub use volume::*;
 pub use waiting::*;
+pub use webhook::*;
 pub use workspace::*;

@@ -84,6 +84,8 @@ struct JobWire<'a> {
     #[serde(skip_serializing_if = "is_empty")]
     depends_on: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
+    notifications: Option<&'a Notifications>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     sweep: Option<&'a SweepTrial>,
     creation_time: Timestamp,
     provisioning_state: ProvisioningState,
@@ -125,6 +127,7 @@ impl Serialize for JobProperties {
             prefix_output_with_rank: spec.prefix_output_with_rank,
             python_environment: spec.python_environment.as_ref(),
             depends_on: &spec.depends_on,
+            notifications: spec.notifications.as_ref(),
             sweep: spec.sweep.as_deref(),
             creation_time: made.creation_time,
             provisioning_state: made.provisioning_state,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::TransitionError;
-use crate::batchai::{BatchAiError, ExecutionInfo, ExecutionState};
+use crate::batchai::{BatchAiError, ExecutionInfo, ExecutionState, WebhookEvent};
 use crate::{NodeId, Timestamp};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +48,8 @@ pub enum Termination {
     },
 }
 
+/// Code of the error of a job that was terminated.
+const TERMINATED: &str = "JobTerminated";
 /// Code of the error of a job that was stopped by the rule of its sweep.
 pub const STOPPED_EARLY: &str = "StoppedEarly";
 
@@ -61,7 +63,7 @@ impl Termination {
                 "The specified job has been terminated because its cluster was resized with the option 'terminate'"
             }
         };
-        BatchAiError::new("JobTerminated", message)
+        BatchAiError::new(TERMINATED, message)
     }
 }
 
@@ -173,6 +175,20 @@ impl JobState {
         }
     }
 
+    /// The event to report when a job enters the state. A queued job is reported when it starts, and a terminating one when it
+    /// has ended.
+    pub fn webhook_event(&self) -> Option<WebhookEvent> {
+        match self {
+            JobState::Queued | JobState::Terminating { .. } => None,
+            JobState::Running { .. } => Some(WebhookEvent::Started),
+            JobState::Succeeded { .. } => Some(WebhookEvent::Succeeded),
+            JobState::Failed { errors, .. } => {
+                let was_stopped = errors.iter().any(|error| [TERMINATED, STOPPED_EARLY].contains(&error.code.as_str()));
+                Some(if was_stopped { WebhookEvent::Stopped } else { WebhookEvent::Failed })
+            }
+        }
+    }
+
     pub fn execution_info(&self) -> Option<ExecutionInfo> {
         let start_time = self.started()?;
         let info = ExecutionInfo { start_time, end_time: None, exit_code: None, errors: Vec::new() };
@@ -252,6 +268,22 @@ mod tests {
                 assert_eq!(got, expected, "{state_name} x {event_name}");
             }
         }
+    }
+
+    #[test]
+    fn every_state_reports_its_event() {
+        let events = |states: Vec<JobState>| {
+            states.iter().map(|state| state.webhook_event().map(|e| e.name())).collect::<Vec<_>>()
+        };
+        assert_eq!(events(states()), [None, Some("started"), None, Some("succeeded"), Some("failed")]);
+        let causes = [
+            Termination::User,
+            Termination::ClusterDeleted,
+            Termination::ClusterResized,
+            Termination::StoppedEarly { reason: "r".to_owned() },
+        ];
+        let stopped = causes.map(|cause| terminated(cause, at(1), at(2))).to_vec();
+        assert_eq!(events(stopped), [Some("stopped"); 4]);
     }
 
     #[test]

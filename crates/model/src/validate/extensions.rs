@@ -1,5 +1,6 @@
-//! Validation of the fields that Corro adds to Batch AI's jobs: working directory, Python environment, dependencies and
-//! retries. Whether the jobs of `dependsOn` exist is for the server to check.
+//! Validation of the fields that Corro adds to Batch AI's jobs: working directory, Python environment, dependencies,
+//! retries and notifications. Whether the jobs of `dependsOn` exist, and whether a webhook's address is allowed, is for the
+//! server to check.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +9,12 @@ use super::prefix::{JOB_ROOTS, check_prefix};
 use super::refuse;
 use crate::batchai::{JobReference, JobSpec};
 use crate::error::ApiError;
+use crate::webhook::WebhookUrl;
 
 /// Maximum of `constraints.maxRetryCount`.
 const MAX_RETRY_COUNT: u32 = 100;
+/// Length of the key of a webhook's signatures, in bytes.
+const WEBHOOK_KEY_BYTES: std::ops::RangeInclusive<usize> = 8..=256;
 
 pub fn check_extensions(spec: &JobSpec) -> Result<(), ApiError> {
     if let Some(directory) = &spec.working_directory {
@@ -19,6 +23,7 @@ pub fn check_extensions(spec: &JobSpec) -> Result<(), ApiError> {
     }
     check_python_environment(spec)?;
     check_dependencies(spec)?;
+    check_notifications(spec)?;
     let retries = spec.constraints.max_retry_count;
     if retries > MAX_RETRY_COUNT {
         let message = format!("maxRetryCount is {retries}: use at most {MAX_RETRY_COUNT}");
@@ -68,6 +73,35 @@ fn check_dependencies(spec: &JobSpec) -> Result<(), ApiError> {
         if !seen.insert(text.to_lowercase()) {
             return refuse(&field, &format!("the job '{text}' is given twice: give each job once"));
         }
+    }
+    Ok(())
+}
+
+fn check_notifications(spec: &JobSpec) -> Result<(), ApiError> {
+    let Some(notifications) = &spec.notifications else { return Ok(()) };
+    let field = "properties.notifications.webhook";
+    let Some(webhook) = &notifications.webhook else {
+        return refuse(field, "no webhook is given: name its url, or leave notifications out");
+    };
+    if let Err(problem) = WebhookUrl::parse(webhook.url.expose()) {
+        return refuse(&format!("{field}.url"), &problem);
+    }
+    if let Some(events) = &webhook.events {
+        let field = format!("{field}.events");
+        if events.is_empty() {
+            return refuse(&field, "the list is empty: name events, or leave it out for all of them");
+        }
+        let again = events.iter().enumerate().find(|(i, event)| events[..*i].contains(event));
+        if let Some((_, event)) = again {
+            return refuse(&field, &format!("the event '{}' is given twice: give each event once", event.name()));
+        }
+    }
+    let key_length = webhook.secret.as_ref().map(|secret| secret.expose().len());
+    if let Some(length) = key_length.filter(|length| !WEBHOOK_KEY_BYTES.contains(length)) {
+        let (min, max) = (WEBHOOK_KEY_BYTES.start(), WEBHOOK_KEY_BYTES.end());
+        let message =
+            format!("the secret has {length} bytes: use from {min} to {max}, such as 32 random hexadecimal digits");
+        return refuse(&format!("{field}.secret"), &message);
     }
     Ok(())
 }
@@ -134,6 +168,23 @@ mod tests {
         let many = |count: usize| (0..count).map(|i| format!("job-{i}")).collect::<Vec<_>>();
         check(json!({"dependsOn": many(MAX_DEPENDENCIES)}), None);
         check(json!({"dependsOn": many(MAX_DEPENDENCIES + 1)}), Some(("dependsOn", "101 jobs are given")));
+    }
+
+    #[test]
+    fn a_webhook_has_a_url_and_known_events() {
+        let webhook = |webhook: Value| json!({"notifications": {"webhook": webhook}});
+        let at = |field: &'static str| format!("notifications.webhook{field}");
+        let url = "https://hooks.example.com/T0/canary";
+        check(webhook(json!({"url": url})), None);
+        check(webhook(json!({"url": url, "events": ["failed", "stopped"], "secret": "12345678"})), None);
+        check(json!({"notifications": {}}), Some((&at(""), "no webhook is given")));
+        check(webhook(json!({"url": "hooks.example.com"})), Some((&at(".url"), "this is not a URL")));
+        check(webhook(json!({"url": "https://hooks.example.com/***"})), Some((&at(".url"), "give the whole URL")));
+        check(webhook(json!({"url": url, "events": []})), Some((&at(".events"), "the list is empty")));
+        let twice = json!({"url": url, "events": ["failed", "failed"]});
+        check(webhook(twice), Some((&at(".events"), "'failed' is given twice")));
+        check(webhook(json!({"url": url, "secret": "short"})), Some((&at(".secret"), "the secret has 5 bytes")));
+        check(webhook(json!({"url": url, "secret": "x".repeat(257)})), Some((&at(".secret"), "use from 8 to 256")));
     }
 
     #[test]
