@@ -144,6 +144,12 @@ impl HistorySubject for OperationRecord {
     }
 }
 
+impl HistorySubject for DeliveryRecord {
+    fn resource(&self, _key: &str) -> Option<String> {
+        None
+    }
+}
+
 impl HistorySubject for PrincipalRecord {
     fn history_detail(&self) -> Value {
         json!({"name": self.name, "assignments": self.assignments})

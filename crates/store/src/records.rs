@@ -1,6 +1,8 @@
 //! Stored record types, one per kind. Their serde format must stay compatible with existing databases. Names are as the
 //! user wrote them; keys are in the tables.
 
+mod delivery;
+
 use std::sync::Arc;
 
 use corro_model::arm::{AccountIdentity, AccountSettings};
@@ -16,6 +18,7 @@ use corro_model::{
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
+pub use self::delivery::{DeliveryFailure, DeliveryRecord};
 use crate::encryption::{Ciphertext, EncryptionError, Vault};
 
 /// Records of one kind by key. Persistent map: clones share structure.
@@ -163,6 +166,9 @@ pub struct JobRecord {
     pub spec: Arc<JobSpec>,
     /// The removed secrets as JSON, encrypted.
     pub secrets: Option<Ciphertext>,
+    /// URL and key of the webhook as JSON, encrypted; the specification has the URL without what could be a credential.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Ciphertext>,
     pub fingerprint: String,
     pub segment: String,
     /// Client id of the principal that submitted it; `None` in records of older versions.
@@ -244,11 +250,12 @@ impl JobRecord {
         let NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning } = job;
         let (attempts, evicted, loss, lost_attempts, state) = (0, None, None, Vec::new(), JobState::Queued);
         let (former_nodes, owner, failed_attempts, unmet_dependencies) = (Vec::new(), None, 0, Vec::new());
-        let annotations = JobAnnotations::default();
+        let (annotations, webhook) = (JobAnnotations::default(), None);
         #[rustfmt::skip]
         let record = Self {
             name, guid, sequence, cluster, spec: Arc::new(spec), secrets, fingerprint, segment, owner, provisioning,
-            attempts, evicted, annotations, loss, lost_attempts, failed_attempts, unmet_dependencies, former_nodes, state, since: now,
+            attempts, evicted, annotations, loss, lost_attempts, webhook, failed_attempts, unmet_dependencies, former_nodes, state,
+            since: now,
         };
         record
     }
@@ -261,6 +268,11 @@ impl JobRecord {
     /// The record of a new job that waits until these jobs have succeeded.
     pub fn depending_on(self, dependencies: Vec<JobKey>) -> Self {
         Self { unmet_dependencies: dependencies, ..self }
+    }
+
+    /// The record with the sealed URL and key of its webhook.
+    pub fn reporting_to(self, webhook: Option<Ciphertext>) -> Self {
+        Self { webhook, ..self }
     }
 
     /// Jobs that must succeed before this queued job may be placed. Crossed off by

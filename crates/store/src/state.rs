@@ -34,6 +34,8 @@ pub struct State {
     pub operations: Table<String, OperationRecord>,
     pub hosts: Table<String, HostRecord>,
     pub host_tokens: Table<String, HostTokenRecord>,
+    /// Notifications to deliver, by delivery id.
+    pub deliveries: Table<String, DeliveryRecord>,
     index: Index,
 }
 

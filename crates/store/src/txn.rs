@@ -1,6 +1,8 @@
 //! Transaction: a private copy of the state and the rows that it changes. Created and committed by the writer; dropped
 //! as a whole if the change fails.
 
+mod deliveries;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -152,6 +154,9 @@ impl Txn {
             record.since = now;
             let (event, detail) = job_history_event(&record, why);
             self.record_event::<JobRecord>(event, &record, key.as_str(), detail);
+            // `place` increments the attempt right after.
+            let attempt = record.attempts + u32::from(matches!(record.state, JobState::Running { .. }));
+            self.add_delivery(key, &record, attempt, now);
             self.put(key.clone(), record);
         }
         Ok(())

@@ -73,4 +73,5 @@ records! {
     OperationRecord "operation" String => operations indexed by index_operation;
     HostRecord "host" String => hosts;
     HostTokenRecord "hostToken" String => host_tokens;
+    DeliveryRecord "delivery" String => deliveries;
 }
