@@ -24,6 +24,8 @@ mod ranks;
 mod recipes;
 #[path = "jobs/retries.rs"]
 mod retries;
+#[path = "jobs/webhooks.rs"]
+mod webhooks;
 
 /// Number of GPUs that a node with one declared GPU really has: 0 on a machine without GPUs.
 fn gpus_of_a_node() -> String {

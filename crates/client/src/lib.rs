@@ -20,6 +20,7 @@ mod response;
 pub mod sas_url;
 mod transport;
 pub mod trust;
+pub mod webhook_http;
 
 pub use client::Client;
 pub use error::ClientError;

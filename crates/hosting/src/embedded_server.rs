@@ -110,6 +110,7 @@ impl EmbeddedServer {
             quotas: args.quotas(),
             scheduling: args.scheduling_config(),
             traces: trace_export::exporter_from_env(),
+            webhooks: args.webhooks.config(),
         };
         let incarnation = ensure_incarnation(data.path())?;
         let environment =

@@ -21,5 +21,6 @@ pub mod server_process;
 pub mod server_record;
 pub mod signals;
 mod trace_export;
+mod webhook_transport;
 
 pub use error::{HostingError, ProviderError, StartError};

@@ -11,6 +11,7 @@ use crate::HostingError;
 use crate::isolation::IsolationArgs;
 use crate::listen::{ListenArgs, listen_address};
 use crate::logging::LogArgs;
+use crate::webhook_transport::WebhookArgs;
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct EmbeddedServerArgs {
@@ -67,6 +68,9 @@ pub struct EmbeddedServerArgs {
     /// 1024 for each core of the VM size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
     max_processes: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) webhooks: WebhookArgs,
 
     #[command(flatten)]
     pub isolation: IsolationArgs,

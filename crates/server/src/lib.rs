@@ -1,10 +1,10 @@
 //! The server: `http` translates requests, `app` applies the rules, `reconcile` makes the cluster match the state,
-//! `early_stopping` ends trials of sweeps, `gateway` talks to agents, `dashboard` serves the web pages. Embedded by `corro up` and `corro server` through
+//! `early_stopping` ends trials of sweeps, `webhooks` reports ends of jobs, `gateway` talks to agents, `dashboard` serves the web pages. Embedded by `corro up` and `corro server` through
 //! [`Server::start`], with a [`Provider`] that creates nodes. [`FileServer::start`] serves only files, for `corro
 //! files`.
 //!
 //! Reading order: [`app`], [`http`], [`gateway`], [`reconcile`]. Modules import downwards only: `app` below `gateway`,
-//! `nfs`, `early_stopping` and `reconcile`, these below `http`, all below this file.
+//! `nfs`, `early_stopping`, `webhooks` and `reconcile`, these below `http`, all below this file.
 
 pub mod admin_login_file;
 pub mod app;
@@ -25,6 +25,7 @@ mod storage_service;
 mod testing;
 pub mod tls;
 pub mod traces;
+pub mod webhooks;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ use anyhow::{Context, ensure};
 use corro_file_service::FileService;
 use corro_model::names::{FILE_SERVERS, JOB_SHARED};
 use corro_model::node::SharedDiskProbe;
+use corro_model::webhook::AddressRules;
 use corro_model::{ApiError, NodeId, Secret, Timestamp};
 use corro_shares::Shares;
 use corro_store::Store;
@@ -95,6 +97,8 @@ pub struct ServerConfig {
     pub open_join_token: Option<Secret>,
     /// Trace settings and exporter. `None` turns traces off.
     pub traces: Option<(traces::settings::Settings, Arc<dyn traces::SpanExporter>)>,
+    /// Addresses of webhooks, and the client that posts to them. `None` turns webhooks off.
+    pub webhooks: Option<(AddressRules, Arc<dyn webhooks::WebhookTransport>)>,
 }
 
 /// A running server.
@@ -145,6 +149,7 @@ impl Server {
             }
             None => Default::default(),
         };
+        let (webhook_rules, webhook_transport) = config.webhooks.unzip();
         let app = App {
             store,
             installation,
@@ -153,6 +158,7 @@ impl Server {
                 quotas: config.quotas,
                 scheduling: config.scheduling,
                 mount_token_lifetime: config.mount_token_lifetime,
+                webhooks: webhook_rules,
             }),
             started: now,
             fleet: Fleet::default(),
@@ -205,6 +211,7 @@ impl Server {
             tokio::spawn(shutdown::watch_shared_dirs(app.store.clone(), shared_temp.clone(), stopping.clone())),
             tokio::spawn(app.fleet.resource_history.clone().run(app.clone(), stopping.clone())),
             tokio::spawn(early_stopping::run(app.clone(), stopping.clone())),
+            tokio::spawn(webhooks::run(app.clone(), webhook_transport, stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
             tokio::spawn(connections.run(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use corro_model::batchai::{Provisioning, ProvisioningState};
+use corro_model::webhook::AddressRules;
 use corro_model::{ApiError, Timestamp};
 use corro_shares::Shares;
 use corro_store::{Ciphertext, State, Store, Timeline};
@@ -72,6 +73,8 @@ pub struct AppConfig {
     pub scheduling: SchedulingConfig,
     /// Lifetime of a mount token for a volume.
     pub mount_token_lifetime: Duration,
+    /// Addresses of webhooks. `None`: jobs may name no webhook.
+    pub webhooks: Option<AddressRules>,
 }
 
 /// Live facts about nodes and hosts, as reported by agents and the provider. In memory only: agents report again after

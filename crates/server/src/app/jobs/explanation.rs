@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::app::access::principals::principal_name;
 use crate::app::jobs::output_files::output_tree;
+use crate::app::jobs::webhook::describe_failed_posts;
 use crate::app::resources::lookup::{JobPath, find_job};
 
 /// Maximum number of history steps; only a job that was preempted for weeks has more.
@@ -69,6 +70,7 @@ impl App {
         let filter = HistoryFilter { resource: Some(resource), kind, since, ..HistoryFilter::newest(MAX_STEPS) };
         let entries = self.read_history(filter).await?;
         explanation.steps = entries.into_iter().rev().map(step).collect();
+        explanation.sentences.extend(describe_failed_posts(&snapshot, &record, &explanation.steps));
         Ok(explanation)
     }
 }

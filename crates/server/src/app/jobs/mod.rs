@@ -11,6 +11,7 @@ mod project_files;
 pub mod queue_status;
 pub mod timelines;
 pub mod training_curves;
+pub mod webhook;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use corro_store::{JobRecord, NewJob, OperationGoal, State};
 use crate::app::access::caller::ClientProgram;
 use crate::app::jobs::dependencies::resolve_dependencies;
 use crate::app::jobs::queue_status::{QueueStatus, QueueStatuses};
+use crate::app::jobs::webhook::WebhookTarget;
 use crate::app::resources::deletion::{mark_job_deleting, terminate_job};
 use crate::app::resources::idempotent_put::{Put, is_same_spec, put_conflict};
 use crate::app::resources::lookup::{
@@ -39,11 +41,13 @@ impl App {
         check_name(NameKind::Job, &path.job)?;
         check_job(&body.properties)?;
         check_trial_name(&body.properties, &path.job)?;
+        self.check_webhook(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
         let mut spec = body.properties;
         fill_job(&mut spec);
         let unsupported_error = unsupported(&spec);
         let bundle = spec_secrets::extract_job_secrets(&mut spec);
+        let webhook = WebhookTarget::extract(&mut spec);
         self.warn_about_containers(&spec).await;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
@@ -58,7 +62,10 @@ impl App {
                 if let Ok((_, cluster_id)) = app.cluster_of(txn.state(), &spec) {
                     spec.cluster = Some(ResourceId { id: cluster_id });
                 }
-                let same = is_same_spec(&spec, &old.spec) && app.open_secrets(old.secrets.as_ref())? == bundle;
+                let old_webhook = old.webhook.as_ref().map(|sealed| app.open_webhook(sealed)).transpose()?;
+                let same = is_same_spec(&spec, &old.spec)
+                    && app.open_secrets(old.secrets.as_ref())? == bundle
+                    && old_webhook == webhook;
                 if old.fingerprint != fingerprint && !same {
                     let way_out = "choose another name or delete it first";
                     return Err(put_conflict("job", &path.job, &spec, &old.spec, way_out));
@@ -71,6 +78,7 @@ impl App {
             app.warn_about_unmounted_paths(txn.state(), &cluster, &spec);
             let dependencies = resolve_dependencies(txn.state(), &key, &spec)?;
             let secrets = app.seal_secrets(bundle);
+            let webhook = webhook.as_ref().map(|target| app.seal_webhook(target));
             let guid = guid();
             let segment = format!(
                 "{}/{}/workspaces/{}/experiments/{}/jobs/{}/{guid}",
@@ -85,10 +93,8 @@ impl App {
             let name = path.job.clone();
             #[rustfmt::skip]
             let job = NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning };
-            txn.put(
-                key.clone(),
-                JobRecord::queued(job, now).owned_by(&app.request.caller.id).depending_on(dependencies),
-            );
+            let record = JobRecord::queued(job, now).owned_by(&app.request.caller.id);
+            txn.put(key.clone(), record.depending_on(dependencies).reporting_to(webhook));
             if let Some(error) = unsupported_error {
                 // Accepted as by the Azure service, but failed at once: a queued job that cannot run would only block
                 // nodes.

@@ -54,6 +54,7 @@ export async function cloneJob(job, context) {
       if (usedNames.has(newName.toLowerCase())) throw new Error(`A job named ${newName} already exists: choose another name.`);
       const missing = (body.properties?.secrets ?? []).find((secret) => secret.value === '');
       if (missing) throw new Error(`The secret ${missing.name} has no value: enter one or remove the secret.`);
+      if (body.properties?.notifications?.webhook?.url?.includes('***')) throw new Error('The url of the webhook is shortened: enter all of it, or remove notifications.');
       await addAccountKeys(body.properties?.mountVolumes);
       const id = `${job.id.replace(/\/[^/]*$/, '')}/${encodeURIComponent(newName)}`;
       await api.put(id, body);
@@ -89,6 +90,7 @@ export function toJobFile(job) {
   const secrets = (properties.secrets ?? []).filter((secret) => !secret.valueSecretReference).map((secret) => secret.name);
   if (secrets.length) properties.secrets = properties.secrets.map((secret) => (secret.valueSecretReference ? secret : { ...secret,
     value: '' }));
+  if (properties.notifications?.webhook) secrets.push('the webhook');
   return { properties, secrets };
 }
 

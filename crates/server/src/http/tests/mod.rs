@@ -21,6 +21,7 @@ mod roles;
 mod session_revocation;
 mod validation;
 mod warnings;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -111,6 +112,7 @@ impl TestServer {
                 quotas: Default::default(),
                 scheduling: SchedulingConfig::DEFAULT,
                 mount_token_lifetime: crate::MOUNT_TOKEN_LIFETIME,
+                webhooks: Some(Default::default()),
             }),
             started: now,
             fleet: Fleet::default(),
