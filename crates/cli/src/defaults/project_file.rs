@@ -177,6 +177,9 @@ mod tests {
             retry = 2
             time = "2h"
             mount = "data"
+            webhook = "HOOK"
+            webhook_on = ["failed", "stopped"]
+            webhook_secret = "HOOK_KEY"
         "#;
         let file = parse(Path::new("/x/y/corro.toml"), text).expect("a project file");
         assert_eq!((file.name.as_str(), file.dir()), ("cifar", Path::new("/x/y")));
@@ -201,6 +204,9 @@ mod tests {
             retry: Some(2),
             time: own("2h"),
             mount: vec!["data".to_owned()],
+            webhook: own("HOOK"),
+            webhook_on: vec!["failed".to_owned(), "stopped".to_owned()],
+            webhook_secret: own("HOOK_KEY"),
         };
         assert_eq!(file.submit, expected);
     }

@@ -36,6 +36,12 @@ pub struct SubmitOptions {
     pub time: Option<String>,
     /// Shares to mount.
     pub mount: Vec<String>,
+    /// URL to which the server posts, or the variable that holds it.
+    pub webhook: Option<String>,
+    /// Events that are posted.
+    pub webhook_on: Vec<String>,
+    /// Variable with the key of the signature.
+    pub webhook_secret: Option<String>,
 }
 
 impl SubmitOptions {
@@ -61,6 +67,9 @@ impl SubmitOptions {
             retry: table.count("retry", 0)?,
             time: table.text("time")?,
             mount: table.texts("mount")?,
+            webhook: table.text("webhook")?,
+            webhook_on: table.texts("webhook_on")?,
+            webhook_secret: table.text("webhook_secret")?,
         };
         table.finish()?;
         Ok(options)

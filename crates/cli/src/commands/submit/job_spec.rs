@@ -1,5 +1,6 @@
 //! The job file that `corro submit` makes: toolkit settings, volumes, directories and constraints. Pure; `--dry-run` prints the result.
 
+use corro_model::batchai::Webhook;
 use corro_model::time::Span;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -47,6 +48,7 @@ pub struct JobPlan {
     pub retries: u32,
     /// Jobs that must succeed first, as `EXPERIMENT/JOB` or `JOB`.
     pub after: Vec<String>,
+    pub webhook: Option<Webhook>,
 }
 
 /// Value of `CORRO_MPIRUN` with which nodes start the ranks themselves.
@@ -90,6 +92,9 @@ impl JobPlan {
         }
         if !self.after.is_empty() {
             set("dependsOn", json!(self.after));
+        }
+        if let Some(webhook) = &self.webhook {
+            set("notifications", json!({ "webhook": webhook }));
         }
         let mut constraints = Map::new();
         if let Some(limit) = self.time_limit {
@@ -185,6 +190,7 @@ fn variables(variables: &[Variable]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corro_model::Secret;
     use corro_model::batchai::JobCreateParameters;
     use corro_model::validate;
 
@@ -209,6 +215,7 @@ mod tests {
             time_limit: None,
             retries: 0,
             after: Vec::new(),
+            webhook: None,
         }
     }
 
@@ -288,6 +295,7 @@ mod tests {
             priority: Some("high".to_owned()),
             time_limit: Some(Duration::from_secs(7200)),
             retries: 2,
+            webhook: Some(Webhook { url: Secret::new("https://h/x"), events: None, secret: None }),
             ..plan(Kind::Custom, script("src/a.py"), 4)
         });
         assert_eq!(made["workingDirectory"], json!(format!("{DIR}/src")));
@@ -301,6 +309,7 @@ mod tests {
         assert_eq!(made["constraints"], json!({ "maxWallClockTime": "PT2H", "maxRetryCount": 2 }));
         assert_eq!(made["schedulingPriority"], "high");
         assert_eq!(made["secrets"][0]["name"], "TOKEN");
+        assert_eq!(made["notifications"], json!({ "webhook": { "url": "https://h/x" } }));
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use corro_model::batchai::Priority;
+use corro_model::batchai::{Priority, Webhook};
 
 use super::kind::Kind;
 use super::names::NodeResources;
 use super::values::{ShareMount, Variable, parse_duration, parse_memory, parse_mount, parse_variable};
+use super::webhook::WebhookOptions;
 use crate::defaults::SubmitOptions;
 use crate::error::CliError;
 
@@ -69,6 +70,8 @@ pub struct JobOptions {
     /// Wait until this job has succeeded: JOB or EXPERIMENT/JOB. Can be repeated
     #[arg(long, value_name = "JOB", help_heading = "Scheduling")]
     pub after: Vec<String>,
+    #[command(flatten)]
+    pub webhook: WebhookOptions,
 }
 
 /// Where a job's resources are. Defaults come from the environment, `corro.toml` and the configuration.
@@ -111,6 +114,7 @@ pub struct JobRequest {
     pub priority: Option<String>,
     pub retries: u32,
     pub after: Vec<String>,
+    pub webhook: Option<Webhook>,
 }
 
 /// What a job's Python environment is made from.
@@ -181,6 +185,7 @@ impl JobOptions {
             priority: self.priority.clone().or(of_project),
             retries: self.retry.or(project.retry).unwrap_or(0),
             after: self.after.clone(),
+            webhook: self.webhook.resolve(project, &environment)?,
         })
     }
 

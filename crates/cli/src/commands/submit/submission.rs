@@ -15,6 +15,7 @@ use super::options::{JobOptions, JobRequest, PlaceOptions, PythonSource};
 use super::project::Project;
 use super::python_source;
 use super::resources::ResourceNames;
+use super::webhook;
 use crate::defaults::resource_name::{experiment_name, resource_name};
 use crate::defaults::{DefaultName, Defaults};
 use crate::error::CliError;
@@ -119,18 +120,21 @@ impl Submission {
             time_limit: request.time,
             retries: request.retries,
             after: request.after,
+            webhook: request.webhook,
         }
     }
 
-    /// `--dry-run`: the job file with the names that an empty server would give. Values of secrets are not printed.
+    /// `--dry-run`: the job file with the names that an empty server would give. Values of secrets and the URL of a webhook are
+    /// not printed.
     pub fn print_job_file(&self, name: Option<&str>) -> Result<(), CliError> {
         self.check_job_name(name)?;
         let job = name.map_or_else(|| names::numbered(&self.stem(), 1), str::to_owned);
         let account = self.names.account.clone().unwrap_or_else(|| names::account_name(&self.names.group));
         let mut plan = self.job_plan(&account, &format!("{}/{job}", self.experiment_directory()));
         plan.secrets.iter_mut().for_each(|secret| secret.value = "<SECRET>".to_owned());
+        check_job(&plan.job_file())?;
+        plan.webhook = plan.webhook.as_ref().map(webhook::redacted);
         let file = plan.job_file();
-        check_job(&file)?;
         let ResourceNames { group, workspace, experiment, .. } = &self.names;
         let cluster = self.names.cluster.as_deref().unwrap_or("one that fits, or a new one");
         note(format_args!(

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use corro_client::FileService;
 use corro_model::Secret;
-use corro_model::batchai::{JobSpec, trial_job_name};
+use corro_model::batchai::{JobSpec, Webhook, trial_job_name};
 use corro_model::ops::JobsGet;
 use futures_util::{StreamExt, stream};
 
@@ -40,7 +40,7 @@ const MAX_DIRECTORY_ATTEMPTS: u32 = 100;
 pub async fn run(args: SweepNameArgs, detach: bool) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     let sweep = args.find(&session).await?;
-    resume(&session, &sweep, &[]).await?;
+    resume(&session, &sweep, GivenSecrets::default()).await?;
     if detach {
         print(&sweep.name);
         return Ok(());
@@ -48,8 +48,15 @@ pub async fn run(args: SweepNameArgs, detach: bool) -> Result<(), CliError> {
     watch::follow(&session, &sweep).await
 }
 
-/// Creates the trials that are missing. `secrets` are values that the server does not give out.
-pub async fn resume(session: &Session, sweep: &Sweep, secrets: &[Variable]) -> Result<(), CliError> {
+/// Values of the command line that the server does not give out.
+#[derive(Clone, Copy, Default)]
+pub struct GivenSecrets<'a> {
+    pub variables: &'a [Variable],
+    pub webhook: Option<&'a Webhook>,
+}
+
+/// Creates the trials that are missing.
+pub async fn resume(session: &Session, sweep: &Sweep, secrets: GivenSecrets<'_>) -> Result<(), CliError> {
     let missing = sweep.missing_trials();
     let n_trials = format_count(sweep.any_trial().trial_count.into(), "trial");
     if missing.is_empty() {
@@ -68,7 +75,7 @@ pub async fn resume(session: &Session, sweep: &Sweep, secrets: &[Variable]) -> R
 async fn create_missing(
     session: &Session,
     sweep: &Sweep,
-    secrets: &[Variable],
+    secrets: GivenSecrets<'_>,
     missing: &[u32],
 ) -> Result<(), CliError> {
     Completion::of(session, sweep, secrets).await?.create(missing).await
@@ -108,7 +115,7 @@ pub struct Completion<'a> {
 
 impl<'a> Completion<'a> {
     /// Takes a trial that exists as the reference.
-    async fn of(session: &'a Session, sweep: &Sweep, secrets: &[Variable]) -> Result<Completion<'a>, CliError> {
+    async fn of(session: &'a Session, sweep: &Sweep, secrets: GivenSecrets<'_>) -> Result<Completion<'a>, CliError> {
         let definition = sweep.definition()?;
         let job = sweep.trials.first().expect("a sweep has a trial");
         let mut reference = JobSpec::clone(&job.properties.spec);
@@ -225,13 +232,19 @@ fn foreign(job: &str) -> CliError {
     CliError::new(format!("the job {job} was not made by 'corro sweep', so other trials cannot be made from it"))
 }
 
-/// Completes the secrets of a job with their values.
-fn insert_secrets(spec: &mut JobSpec, given: &[Variable], sweep: &str) -> Result<(), CliError> {
+/// Completes the secrets and the webhook of a job with their values.
+fn insert_secrets(spec: &mut JobSpec, given: GivenSecrets<'_>, sweep: &str) -> Result<(), CliError> {
     let mut missing = Vec::new();
     for secret in &mut spec.secrets {
-        match given.iter().find(|variable| variable.name == secret.name) {
+        match given.variables.iter().find(|variable| variable.name == secret.name) {
             Some(variable) => secret.value = Some(Secret::new(variable.value.clone())),
             None => missing.push(format!("--secret {}", secret.name)),
+        }
+    }
+    if let Some(webhook) = spec.notifications.as_mut().and_then(|notifications| notifications.webhook.as_mut()) {
+        match given.webhook {
+            Some(given) => *webhook = given.clone(),
+            None => missing.push("--webhook".to_owned()),
         }
     }
     match missing.is_empty() {
@@ -241,5 +254,34 @@ fn insert_secrets(spec: &mut JobSpec, given: &[Variable], sweep: &str) -> Result
             missing.join(" ")
         ))
         .hint(format!("run the command that started the sweep again, with --name {sweep}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// What the server does not give out has to be given again.
+    #[test]
+    fn secrets_and_the_webhook_are_completed_or_named() {
+        let answer = json!({
+            "nodeCount": 1, "stdOutErrPathPrefix": "x", "secrets": [{"name": "TOKEN"}],
+            "notifications": {"webhook": {"url": "https://h/***", "events": ["failed"]}},
+        });
+        let answer: JobSpec = serde_json::from_value(answer).expect("a job");
+        let error = insert_secrets(&mut answer.clone(), GivenSecrets::default(), "s").expect_err("nothing is given");
+        assert!(error.message.ends_with("does not give out: --secret TOKEN --webhook"), "{}", error.message);
+        let variables = [Variable { name: "TOKEN".to_owned(), value: "t".to_owned() }];
+        let webhook = Webhook { url: Secret::new("https://h/x"), events: None, secret: None };
+        let given = GivenSecrets { variables: &variables, webhook: Some(&webhook) };
+        let mut completed = answer;
+        insert_secrets(&mut completed, given, "s").expect("complete");
+        assert_eq!(completed.notifications.and_then(|notifications| notifications.webhook), Some(webhook.clone()));
+        // Nothing is added to a job that has neither.
+        let mut plain: JobSpec =
+            serde_json::from_value(json!({"nodeCount": 1, "stdOutErrPathPrefix": "x"})).expect("a job");
+        insert_secrets(&mut plain, given, "s").expect("nothing to complete");
+        assert!(plain.notifications.is_none() && plain.secrets.is_empty());
     }
 }

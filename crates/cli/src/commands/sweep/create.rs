@@ -10,7 +10,7 @@ use corro_model::validate;
 
 use super::args::{CreateArgs, check_sweep_name};
 use super::arguments::{arguments_of, variables_of};
-use super::complete::Completion;
+use super::complete::{Completion, GivenSecrets};
 use super::definition::SweepDefinition;
 use super::find::{Sweep, trial_of};
 use super::table::trial_table;
@@ -21,6 +21,7 @@ use crate::commands::batchai::job::wait::INTERRUPTED;
 use crate::commands::submit::create::{JobResources, fill_volumes, own_file_paths, request_job, send_project};
 use crate::commands::submit::job_spec::{JobPlan, Program};
 use crate::commands::submit::names;
+use crate::commands::submit::options::JobRequest;
 use crate::commands::submit::submission::{Submission, check_job};
 use crate::commands::submit::values::Variable;
 use crate::error::CliError;
@@ -66,7 +67,9 @@ pub async fn run(args: CreateArgs) -> Result<(), CliError> {
                 );
                 return Err(CliError::new(message).hint(hint));
             }
-            super::complete::resume(&session, &sweep, &submission.request.secrets).await?;
+            let JobRequest { secrets, webhook, .. } = &submission.request;
+            let secrets = GivenSecrets { variables: secrets, webhook: webhook.as_ref() };
+            super::complete::resume(&session, &sweep, secrets).await?;
             sweep
         }
         None => {
