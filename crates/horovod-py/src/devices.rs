@@ -29,6 +29,12 @@ pub fn record(ordinal: i32, stream: Stream) -> PyResult<Arc<DeviceEvent>> {
 
 /// Makes later work in a stream wait for an event of the engine's stream, unless it has waited for a later one already.
 pub fn wait_once(stream: Stream, event: &DeviceEvent) -> Result<(), DriverError> {
+    if event.stream() == stream {
+        return Ok(());
+    }
+    if event.stream() != event.context().stream {
+        return event.wait_in(stream);
+    }
     let mut waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
     let last = waited.get_or_insert_default().entry((event.context().ordinal, stream.0)).or_default();
     if *last > event.position() {

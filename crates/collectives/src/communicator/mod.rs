@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::options::DirectRead;
 use crate::transport::connect::error::ConnectError;
 use crate::transport::link::{Link, Links};
+use crate::transport::peer_table::PeerTable;
 use crate::transport::shm::cma::{self, Pid};
 use crate::transport::shm::segment::CommRegion;
 use crate::transport::shm::step_sync::StepSync;
@@ -139,6 +140,11 @@ impl Communicator {
     pub(crate) fn device_area(&self) -> Option<(*mut u8, Arc<CommRegion>)> {
         let sync = self.sync.as_ref().filter(|_| self.topology.n_hosts() == 1)?;
         Some((sync.region().device_area(), sync.region().clone()))
+    }
+
+    /// The ranks of the world, with the deaths that are known.
+    pub(crate) fn peer_table(&self) -> &Arc<PeerTable> {
+        &self.world.peer_table
     }
 
     /// Number that is the same for all members of this host.

@@ -54,13 +54,13 @@ pub fn run(
     // SAFETY: the tensors are valid until the operation is complete; the engine's own memory is used in its stream only, and used again after
     // this work.
     unsafe {
-        context.launch(&inputs, dtype, Combine::Sum, operation.prescale, 1.0)?;
+        context.launch(context.stream, &inputs, dtype, Combine::Sum, operation.prescale, 1.0)?;
         let mut distance = 1;
         while distance < n {
             context.driver.launch_adasum(context.stream, dtype, &pairs(tensors, &vectors, distance), scratch.ptr())?;
             distance *= 2;
         }
-        context.launch(&outputs, dtype, Combine::Sum, 1.0, operation.postscale)?;
+        context.launch(context.stream, &outputs, dtype, Combine::Sum, 1.0, operation.postscale)?;
     }
     Ok(())
 }

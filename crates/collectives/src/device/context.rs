@@ -17,6 +17,8 @@ pub struct DeviceContext {
     pub ordinal: i32,
     /// The engine's stream, in which it executes all operations in order.
     pub stream: Stream,
+    /// Stream that orders what other ranks of this GPU wait for. An operation in it never waits for the one before it to be executed.
+    pub ready_stream: Stream,
     events: Mutex<Vec<Event>>,
     tables: Mutex<Vec<TableBuffer>>,
     free_blocks: Mutex<Vec<FreeBlock>>,
@@ -57,14 +59,15 @@ impl DeviceContext {
     }
 
     pub fn with_driver(driver: Arc<dyn Driver>, ordinal: i32) -> Result<Arc<DeviceContext>, DriverError> {
-        let stream = {
+        let (stream, ready_stream) = {
             let _current = Current::enter(&*driver)?;
-            driver.new_stream()?
+            (driver.new_stream()?, driver.new_stream()?)
         };
         Ok(Arc::new(DeviceContext {
             driver,
             ordinal,
             stream,
+            ready_stream,
             events: Mutex::default(),
             tables: Mutex::default(),
             free_blocks: Mutex::default(),
@@ -85,8 +88,12 @@ impl DeviceContext {
         Ok(recorded)
     }
 
-    /// Makes later work in the engine's stream wait for events. Of several events of one stream only the last is waited for.
-    pub fn wait_all<'a>(&self, events: impl Iterator<Item = &'a Arc<DeviceEvent>>) -> Result<(), DriverError> {
+    /// Makes later work in a stream wait for events. Of several events of one stream only the last is waited for.
+    pub fn wait_all<'a>(
+        &self,
+        stream: Stream,
+        events: impl IntoIterator<Item = &'a Arc<DeviceEvent>>,
+    ) -> Result<(), DriverError> {
         let mut last: Vec<&Arc<DeviceEvent>> = Vec::new();
         for event in events {
             match last.iter_mut().find(|known| known.stream == event.stream) {
@@ -95,7 +102,7 @@ impl DeviceContext {
                 None => last.push(event),
             }
         }
-        last.into_iter().try_for_each(|event| self.wait(self.stream, event))
+        last.into_iter().try_for_each(|event| self.wait(stream, event))
     }
 
     /// Makes later work in a stream wait for an event. Does not block.
@@ -104,12 +111,13 @@ impl DeviceContext {
         self.driver.wait_event(stream, event.event)
     }
 
-    /// Executes a task table in the engine's stream.
+    /// Executes a task table in a stream.
     ///
     /// # Safety
     /// The addresses in the table must be valid until the tasks are complete.
     pub unsafe fn launch(
         self: &Arc<Self>,
+        stream: Stream,
         table: &TaskTable,
         dtype: Dtype,
         combine: Combine,
@@ -134,9 +142,9 @@ impl DeviceContext {
         // function's contract.
         unsafe {
             table.write(memory.host.cast());
-            self.driver.launch_tasks(self.stream, &launch)?;
+            self.driver.launch_tasks(stream, &launch)?;
         }
-        let in_use = self.record(self.stream)?;
+        let in_use = self.record(stream)?;
         lock(&self.tables).push(TableBuffer { memory, in_use });
         Ok(())
     }
@@ -153,7 +161,7 @@ impl DeviceContext {
         self.driver.allocate_host(n_bytes.next_power_of_two().max(MIN_TABLE_BYTES))
     }
 
-    /// Device memory that the engine owns, for use in its stream.
+    /// Device memory that the engine owns, for use in its two streams.
     pub fn allocate(self: &Arc<Self>, n_bytes: usize) -> Result<DeviceMemory, DriverError> {
         let n_bytes = block_bytes(n_bytes);
         let reused = {
@@ -165,6 +173,8 @@ impl DeviceContext {
             Some(block) => {
                 if let Some(in_use) = &block.in_use {
                     self.driver.wait_event(self.stream, in_use.event)?;
+                    // Other ranks may write it once they see that this one is ready.
+                    self.driver.wait_event(self.ready_stream, in_use.event)?;
                 }
                 (block.ptr, block.n_bytes)
             }

@@ -1,10 +1,10 @@
 //! A driver without a device, for tests: memory of this process, streams that are threads, kernels that run on the CPU. Ranks are threads of
-//! one process, so exported memory has the same address everywhere. Checks what a device would not: writes to freed memory, and imports of
-//! memory that was not exported.
+//! one process, so exported memory has the same address everywhere. Checks what a device would not: that kernels access only memory that the
+//! rank has allocated or mapped, and that mappings are of memory that exists.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -14,28 +14,45 @@ use crate::device::driver::{
     AdasumPair, Allocation, DeviceProperties, DevicePtr, Driver, DriverError, Event, HostMemory, IpcHandle, Stream,
     TaskLaunch,
 };
-use crate::device::tasks::read_chunk;
+use crate::device::tasks::{Chunk, read_chunk};
 use crate::reduce;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Memory of all fake devices of the process: by base, the memory and its id.
-static MEMORY: Mutex<BTreeMap<u64, (Box<[u128]>, usize, u64)>> = Mutex::new(BTreeMap::new());
+/// Memory of all fake devices of the process, by base.
+static MEMORY: Mutex<BTreeMap<u64, FakeMemory>> = Mutex::new(BTreeMap::new());
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+struct FakeMemory {
+    _memory: Box<[u128]>,
+    n_bytes: usize,
+    id: u64,
+    /// Number of the driver that has allocated it.
+    owner: u64,
+}
+
 pub struct FakeDriver {
+    /// Unique in the process.
+    number: u64,
     properties: DeviceProperties,
     streams: Mutex<HashMap<u64, Sender<Work>>>,
     events: Mutex<HashMap<u64, Arc<FakeEvent>>>,
     next: AtomicU64,
     /// Allocations that cannot be exported, as those of some allocators.
     pub unexportable: Mutex<HashSet<u64>>,
-    /// Bases of the imports that are open.
-    pub imported: Mutex<Vec<u64>>,
+    exports_nothing: AtomicBool,
+    /// Bases and ids of the imports that are open.
+    pub imported: Mutex<Vec<(u64, u64)>>,
+    /// Imports so far.
+    pub n_imports: AtomicUsize,
     /// Kernels that this device has executed.
     pub n_launches: AtomicU64,
-    /// Fails the next allocation as if the memory were exhausted.
+    /// Allocations of at least this size fail as if the memory were exhausted.
     pub out_of_memory: Mutex<Option<usize>>,
+    /// Size of the memory.
+    memory_limit: Mutex<Option<u64>>,
+    /// Accesses of kernels that a device would not have survived.
+    errors: Mutex<Vec<String>>,
 }
 
 #[derive(Default)]
@@ -48,6 +65,7 @@ struct FakeEvent {
 impl FakeDriver {
     pub fn new(gpu: u8) -> Arc<FakeDriver> {
         Arc::new(FakeDriver {
+            number: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             properties: DeviceProperties {
                 name: "fake".to_owned(),
                 uuid: [gpu; 16],
@@ -58,24 +76,87 @@ impl FakeDriver {
             events: Mutex::default(),
             next: AtomicU64::new(1),
             unexportable: Mutex::default(),
+            exports_nothing: AtomicBool::new(false),
             imported: Mutex::default(),
+            n_imports: AtomicUsize::new(0),
             n_launches: AtomicU64::new(0),
             out_of_memory: Mutex::default(),
+            memory_limit: Mutex::default(),
+            errors: Mutex::default(),
         })
     }
 
     /// Device memory with these bytes.
     pub fn memory(&self, bytes: &[u8]) -> DevicePtr {
         let ptr = self.allocate(bytes.len().max(1)).expect("there is memory");
-        // SAFETY: new memory of that size.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host(ptr), bytes.len()) };
+        self.write(ptr, bytes);
         ptr
+    }
+
+    /// Replaces the content of device memory.
+    pub fn write(&self, ptr: DevicePtr, bytes: &[u8]) {
+        // SAFETY: tests write memory of that size when no work uses it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host(ptr), bytes.len()) };
     }
 
     /// Content of device memory.
     pub fn read(&self, ptr: DevicePtr, n_bytes: usize) -> Vec<u8> {
         // SAFETY: tests read memory that they or the engine have allocated, when no work writes it.
         unsafe { std::slice::from_raw_parts(host(ptr), n_bytes) }.to_vec()
+    }
+
+    /// As if an allocation were freed, and the next one got its address.
+    pub fn replace(&self, base: DevicePtr) {
+        let mut memory = MEMORY.lock().expect("no panic");
+        memory.get_mut(&base).expect("it is allocated").id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sizes of the allocations of this device.
+    pub fn allocated(&self) -> Vec<u64> {
+        let memory = MEMORY.lock().expect("no panic");
+        memory.values().filter(|memory| memory.owner == self.number).map(|memory| memory.n_bytes as u64).collect()
+    }
+
+    /// Limits the sum of all allocations.
+    pub fn limit_memory(&self, n_bytes: u64) {
+        *self.memory_limit.lock().expect("no panic") = Some(n_bytes);
+    }
+
+    /// As a driver that lets no other process share memory.
+    pub fn exports_nothing(&self) {
+        self.exports_nothing.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the threads of all streams when their work is done.
+    pub fn end_streams(&self) {
+        self.streams.lock().expect("no panic").clear();
+    }
+
+    pub fn n_events(&self) -> usize {
+        self.events.lock().expect("no panic").len()
+    }
+
+    pub fn errors(&self) -> Vec<String> {
+        self.errors.lock().expect("no panic").clone()
+    }
+
+    /// True if kernels of this device may access the memory; otherwise it is an error.
+    fn check_access(&self, ptr: DevicePtr, n_bytes: u64) -> bool {
+        let memory = MEMORY.lock().expect("no panic");
+        let known = memory.range(..=ptr).next_back();
+        let known = known.filter(|(base, memory)| ptr + n_bytes <= *base + memory.n_bytes as u64);
+        let error = match known {
+            None => format!("a kernel accesses {n_bytes} bytes at {ptr:x}, which are not allocated"),
+            Some((base, memory)) => {
+                let is_imported = || self.imported.lock().expect("no panic").contains(&(*base, memory.id));
+                if memory.owner == self.number || is_imported() {
+                    return true;
+                }
+                format!("a kernel accesses memory of another rank at {ptr:x}, which is not mapped")
+            }
+        };
+        self.errors.lock().expect("no panic").push(error);
+        false
     }
 
     /// Puts work of the test into a stream.
@@ -113,7 +194,7 @@ fn failed(call: &'static str, code: i32) -> DriverError {
 
 fn allocation_at(ptr: DevicePtr) -> Option<Allocation> {
     let memory = MEMORY.lock().expect("no panic");
-    let (base, (_, n_bytes, id)) = memory.range(..=ptr).next_back()?;
+    let (base, FakeMemory { n_bytes, id, .. }) = memory.range(..=ptr).next_back()?;
     (ptr < base + *n_bytes as u64).then_some(Allocation { base: *base, n_bytes: *n_bytes as u64, id: *id })
 }
 
@@ -130,17 +211,21 @@ impl Driver for FakeDriver {
 
     fn allocate(&self, n_bytes: usize) -> Result<DevicePtr, DriverError> {
         let limit = *self.out_of_memory.lock().expect("no panic");
-        if limit.is_some_and(|limit| n_bytes >= limit) {
+        let all = *self.memory_limit.lock().expect("no panic");
+        let is_full = all.is_some_and(|all| self.allocated().iter().sum::<u64>() + n_bytes as u64 > all);
+        if is_full || limit.is_some_and(|limit| n_bytes >= limit) {
             return Err(failed("cuMemAlloc_v2", DriverError::OUT_OF_MEMORY));
         }
         let memory = vec![0u128; n_bytes.div_ceil(16)].into_boxed_slice();
         let base = memory.as_ptr().expose_provenance() as u64;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        MEMORY.lock().expect("no panic").insert(base, (memory, n_bytes, id));
+        let memory = FakeMemory { _memory: memory, n_bytes, id, owner: self.number };
+        MEMORY.lock().expect("no panic").insert(base, memory);
         Ok(base)
     }
 
     fn free(&self, ptr: DevicePtr) {
+        self.unexportable.lock().expect("no panic").remove(&ptr);
         MEMORY.lock().expect("no panic").remove(&ptr).expect("memory is freed once");
     }
 
@@ -153,7 +238,8 @@ impl Driver for FakeDriver {
     }
 
     fn export(&self, base: DevicePtr) -> Result<IpcHandle, DriverError> {
-        if self.unexportable.lock().expect("no panic").contains(&base) {
+        let is_unexportable = self.unexportable.lock().expect("no panic").contains(&base);
+        if is_unexportable || self.exports_nothing.load(Ordering::Relaxed) {
             return Err(failed("cuIpcGetMemHandle", 1));
         }
         let mut bytes = [0; 64];
@@ -163,14 +249,15 @@ impl Driver for FakeDriver {
 
     fn import(&self, handle: &IpcHandle) -> Result<DevicePtr, DriverError> {
         let base = u64::from_le_bytes(handle.0[..8].try_into().expect("8 bytes"));
-        allocation_at(base).ok_or_else(|| failed("cuIpcOpenMemHandle_v2", 1))?;
-        self.imported.lock().expect("no panic").push(base);
+        let allocation = allocation_at(base).ok_or_else(|| failed("cuIpcOpenMemHandle_v2", 1))?;
+        self.imported.lock().expect("no panic").push((base, allocation.id));
+        self.n_imports.fetch_add(1, Ordering::Relaxed);
         Ok(base)
     }
 
     fn close_import(&self, ptr: DevicePtr) {
         let mut imported = self.imported.lock().expect("no panic");
-        let index = imported.iter().position(|base| *base == ptr).expect("an import is closed once");
+        let index = imported.iter().position(|(base, _)| *base == ptr).expect("an import is closed once");
         imported.remove(index);
     }
 
@@ -285,7 +372,13 @@ impl Driver for FakeDriver {
         src: *const u8,
         n_bytes: usize,
     ) -> Result<(), DriverError> {
-        // As CUDA does for memory that is not pinned: the source may change when the call returns.
+        // Pinned memory is read when the stream gets there. The source of other memory may change when the call returns.
+        let pinned = src.expose_provenance() as u64;
+        if allocation_at(pinned).is_some() {
+            // SAFETY: valid until the copy is complete, by the function's contract.
+            self.submit(stream, move || unsafe { std::ptr::copy_nonoverlapping(host(pinned), host(dst), n_bytes) });
+            return Ok(());
+        }
         // SAFETY: readable, by the function's contract.
         let bytes = unsafe { std::slice::from_raw_parts(src, n_bytes) }.to_vec();
         // SAFETY: valid until the copy is complete, by the function's contract.
@@ -295,7 +388,18 @@ impl Driver for FakeDriver {
 
     unsafe fn launch_tasks(&self, stream: Stream, launch: &TaskLaunch) -> Result<(), DriverError> {
         self.n_launches.fetch_add(1, Ordering::Relaxed);
-        let launch = *launch;
+        let (launch, element) = (*launch, launch.dtype.size());
+        let addresses_are_valid = |chunk| {
+            // SAFETY: a written table, by the function's contract.
+            let chunk = unsafe { read_chunk(launch.table.host.cast(), launch.first_chunk, chunk, element) };
+            let Chunk { first_element, n_elements, sources, destinations } = chunk;
+            let (start, n_bytes) = (first_element * element as u64, n_elements * element as u64);
+            let addresses = sources.iter().filter(|source| **source != 0).chain(&destinations);
+            addresses.fold(true, |valid, address| self.check_access(address + start, n_bytes) && valid)
+        };
+        if !(0..launch.n_chunks).fold(true, |valid, chunk| addresses_are_valid(chunk) && valid) {
+            return Ok(());
+        }
         self.submit(stream, move || {
             for chunk in 0..launch.n_chunks {
                 // SAFETY: a written table, which stays until the work is complete.
@@ -312,7 +416,11 @@ impl Driver for FakeDriver {
         pairs: &[AdasumPair],
         _dots: DevicePtr,
     ) -> Result<(), DriverError> {
-        let pairs = pairs.to_vec();
+        let is_valid = |pair: &&AdasumPair| {
+            let n_bytes = pair.n_elements * dtype.size() as u64;
+            self.check_access(pair.lower, n_bytes) && self.check_access(pair.upper, n_bytes)
+        };
+        let pairs: Vec<AdasumPair> = pairs.iter().filter(is_valid).copied().collect();
         self.submit(stream, move || {
             for pair in pairs {
                 let n_bytes = pair.n_elements as usize * dtype.size();

@@ -3,7 +3,7 @@
 //! streams, without a kernel.
 //!
 //! Streams order themselves by flags in host memory, which devices write and wait for: `ready` of each member, then `done` of the leader.
-//! No CPU waits for the device. If a rank dies, the others end all waits by writing the flags, and the engine fails.
+//! A member writes `ready` in a stream of its own, so that its next operations do not wait until the leader has its turn. No CPU waits for the device. If a rank dies, the others end all waits by writing the flags, and the engine fails.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -86,6 +86,7 @@ impl IpcTransport {
             if self.shared.is_some() {
                 self.execute_shared(communicator, operation, tensors)?;
             } else {
+                context.wait_all(context.stream, &operation.ready)?;
                 self.execute_alone(operation, tensors)?;
             }
         }
@@ -118,14 +119,19 @@ impl IpcTransport {
         tensors: &[DeviceTensor<'_>],
     ) -> Result<(), DeviceError> {
         let (me, n, number) = (communicator.rank(), communicator.size(), self.number);
+        let is_present = tensors.iter().any(|tensor| tensor.local.is_some());
+        // The first member leads if it is present, and then nobody waits for its flag.
+        let is_followed = is_present && me == 0;
+        if is_present && !is_followed {
+            self.context.wait_all(self.context.ready_stream, &operation.ready)?;
+        }
         let described = self.describe(me, tensors)?;
         let context = self.context.clone();
         let (driver, stream) = (&*context.driver, context.stream);
         let shared = self.shared.as_ref().expect("several members share memory");
         let (area, flags) = (shared.area, shared.flags.device);
-        let is_present = tensors.iter().any(|tensor| tensor.local.is_some());
-        if is_present {
-            driver.write_value(stream, flags + IpcArea::ready_offset(me), number)?;
+        if is_present && !is_followed {
+            driver.write_value(context.ready_stream, flags + IpcArea::ready_offset(me), number)?;
         }
         communicator.barrier()?;
         // SAFETY: the barrier is over, and the next one comes with the next operation.
@@ -137,9 +143,12 @@ impl IpcTransport {
         let Some(leader) = present.first().copied() else { return Ok(()) };
         if me == leader {
             let planned = self.resolve(me, n, tensors, &described)?;
+            if is_followed {
+                context.wait_all(stream, &operation.ready)?;
+            }
             let others: Vec<(DevicePtr, u32)> = present
                 .iter()
-                .filter(|member| **member != me)
+                .filter(|member| **member != 0)
                 .map(|member| (flags + IpcArea::ready_offset(*member), number))
                 .collect();
             driver.wait_values(stream, &others)?;
@@ -187,7 +196,7 @@ impl IpcTransport {
             described.local.push(Some(used));
         }
         // SAFETY: the tensors' memory is valid until the operation is complete; the copies' memory is used in this stream only.
-        unsafe { context.launch(&copies, Dtype::U8, Combine::Sum, 1.0, 1.0)? };
+        unsafe { context.launch(context.ready_stream, &copies, Dtype::U8, Combine::Sum, 1.0, 1.0)? };
         let freed = self.exports.take_freed(number);
         // SAFETY: this member's description of the next operation, before its barrier.
         unsafe {
@@ -272,7 +281,7 @@ impl IpcTransport {
             false => (1.0, 1.0),
         };
         // SAFETY: all members keep their tensors until the operation is complete on their stream, which waits for this one.
-        Ok(unsafe { self.context.launch(&table, dtype, combine, prescale, postscale)? })
+        Ok(unsafe { self.context.launch(self.context.stream, &table, dtype, combine, prescale, postscale)? })
     }
 
     /// Copies results from exportable memory to the tensors.
@@ -285,7 +294,7 @@ impl IpcTransport {
             }
         }
         // SAFETY: as in `describe`; the memory returns to its pool with an event after these copies.
-        Ok(unsafe { self.context.launch(&copies, Dtype::U8, Combine::Sum, 1.0, 1.0)? })
+        Ok(unsafe { self.context.launch(self.context.stream, &copies, Dtype::U8, Combine::Sum, 1.0, 1.0)? })
     }
 
     /// Ends all waits of this device for other ranks, because one has died. Results of operations in progress are undefined.

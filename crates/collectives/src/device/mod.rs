@@ -17,7 +17,10 @@ mod fake;
 pub mod host;
 pub mod ipc;
 pub mod ipc_layout;
+pub mod nccl;
 pub mod operation;
 pub mod plan;
 pub mod select;
 pub mod tasks;
+#[cfg(test)]
+mod tests;

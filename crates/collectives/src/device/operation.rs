@@ -1,6 +1,9 @@
 //! A negotiated operation on device memory, as the transports execute it. Plain data.
 
+use std::sync::Arc;
+
 use crate::coordinator::Kind;
+use crate::device::context::DeviceEvent;
 use crate::device::driver::DevicePtr;
 use crate::device::plan::{MemberTensor, Plan, PlannedTensor};
 use crate::dtype::Dtype;
@@ -18,6 +21,8 @@ pub struct DeviceOperation<'a> {
     /// Member that broadcasts.
     pub root: usize,
     pub tensors: Vec<DeviceTensor<'a>>,
+    /// Events after the work that computes this rank's inputs.
+    pub ready: Vec<Arc<DeviceEvent>>,
 }
 
 /// One tensor of an operation, on this rank.

@@ -13,6 +13,8 @@ use crate::device::driver::Current;
 use crate::device::error::DeviceError;
 use crate::device::host::HostTransport;
 use crate::device::ipc::IpcTransport;
+use crate::device::nccl::NcclTransport;
+use crate::device::nccl::library::Nccl;
 use crate::device::select::{self, DeviceTransport, FACTS_BYTES, MemberFacts, Selection};
 use crate::engine::execute::{TensorOp, execute_on_host};
 use crate::engine::execute_device;
@@ -31,6 +33,7 @@ pub struct Devices {
 /// Transport of a process set.
 enum SetTransport {
     Ipc(IpcTransport),
+    Nccl(NcclTransport),
     Host(HostTransport),
     /// No member has tensors in the memory of a device that the engine knows: frameworks have copied them.
     Plain,
@@ -55,6 +58,7 @@ impl Devices {
         for transport in self.sets.values_mut() {
             match transport {
                 SetTransport::Ipc(transport) => transport.abort(),
+                SetTransport::Nccl(transport) => transport.abort(),
                 SetTransport::Host(_) | SetTransport::Plain => {}
             }
         }
@@ -80,6 +84,10 @@ impl Devices {
                 execute_device::execute(&context, communicator, key, ops, |communicator, operation| {
                     transport.execute(communicator, operation)
                 })
+            }
+            SetTransport::Nccl(transport) => {
+                let context = transport.context().clone();
+                execute_device::execute(&context, communicator, key, ops, |_, operation| transport.execute(operation))
             }
             SetTransport::Host(transport) => {
                 execute_device::through_host(transport, communicator, key, ops, fusion_buffer)
@@ -108,6 +116,9 @@ impl Devices {
             (DeviceTransport::Ipc, Some(context)) => {
                 Ok(SetTransport::Ipc(IpcTransport::new(context.clone(), communicator)?))
             }
+            (DeviceTransport::Nccl, Some(context)) => {
+                Ok(SetTransport::Nccl(NcclTransport::new(context.clone(), communicator)?))
+            }
             (_, context) => Ok(SetTransport::Host(HostTransport::new(context.clone()))),
         }
     }
@@ -116,7 +127,8 @@ impl Devices {
         let device = self.context.as_ref().map(|context| (context.driver.properties(), can_export(context)));
         let can_share = communicator.size() == 1 || communicator.device_area().is_some();
         let device = device.map(|(properties, can_export)| (properties, can_export && can_share));
-        MemberFacts::new(communicator.host_id(), device, 0, self.forced)
+        let nccl = if device.is_some() { Nccl::version() } else { 0 };
+        MemberFacts::new(communicator.host_id(), device, nccl, self.forced)
     }
 }
 

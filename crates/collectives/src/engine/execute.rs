@@ -25,12 +25,11 @@ pub(super) struct TensorOp<'a> {
 }
 
 impl ProgressEngine {
-    /// Names rank, operation and tensor of a failure on the device.
+    /// Names operation and tensor of a failure on the device.
     fn device_failure(&self, key: FusionKey, tensors: &[NegotiatedTensor], error: &DeviceError) -> String {
         let first = tensors.first().map_or("", |tensor| &tensor.response.name);
         let more = if tensors.len() > 1 { format!(" and {} others", tensors.len() - 1) } else { String::new() };
-        let (rank, operation) = (self.world.rank(), key.kind.call());
-        format!("rank {rank}: {operation} of {first}{more} failed on the GPU: {}", error_chain::join(error))
+        format!("{} of {first}{more} failed on the GPU: {}", key.kind.call(), error_chain::join(error))
     }
 
     /// Executes one operation on all these tensors, and completes or fails them.
@@ -60,6 +59,8 @@ impl ProgressEngine {
                 Err(DeviceError::Collective(error)) => Err(error),
                 Err(error) => {
                     let text = self.device_failure(key, tensors, &error);
+                    self.instrumentation.log_error(&text);
+                    let text = format!("rank {}: {text}", self.world.rank());
                     fail_all(ops, &EngineError::Failed(text.as_str().into()));
                     self.shut_down_all_with(&text);
                     return;

@@ -34,8 +34,12 @@ pub fn execute(
     ops: &mut [TensorOp<'_>],
     run: impl FnOnce(&mut Communicator, &DeviceOperation<'_>) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
-    let _current = Current::enter(&*context.driver)?;
     let (combine, postscale) = combination(communicator, key)?;
+    if communicator.size() == 1 && key.prescale == 1.0 && postscale == 1.0 && ops.iter().all(is_in_place) {
+        ops.iter_mut().for_each(complete_at_once);
+        return Ok(());
+    }
+    let _current = Current::enter(&*context.driver)?;
     let (n, me) = (communicator.size(), communicator.rank());
     let root = match key.kind {
         Kind::Broadcast => communicator.world_ranks().iter().position(|rank| *rank == key.root as usize),
@@ -66,9 +70,17 @@ pub fn execute(
         let received = if key.kind == Kind::Alltoall { op.tensor.response.rows.clone() } else { Vec::new() };
         results.push(TensorResult { shape, received, memory });
     }
-    context.wait_all(ops.iter().filter_map(|op| op.entry.as_ref()?.ready.as_ref()))?;
-    let operation =
-        DeviceOperation { kind: key.kind, dtype: key.dtype, combine, prescale: key.prescale, postscale, root, tensors };
+    let ready = ops.iter().filter_map(|op| op.entry.as_ref()?.ready.clone()).collect();
+    let operation = DeviceOperation {
+        kind: key.kind,
+        dtype: key.dtype,
+        combine,
+        prescale: key.prescale,
+        postscale,
+        root,
+        tensors,
+        ready,
+    };
     run(communicator, &operation)?;
     drop(operation);
     let done = context.record(context.stream)?;
@@ -76,6 +88,21 @@ pub fn execute(
         complete(op, result, &done);
     }
     Ok(())
+}
+
+/// Whether the result of a single rank is its input.
+fn is_in_place(op: &TensorOp<'_>) -> bool {
+    op.entry.as_ref().is_some_and(|entry| match entry.buffers.output {
+        OutputBuffer::SameSize(at) => std::ptr::eq(at, entry.buffers.input) && entry.ready.is_some(),
+        OutputBuffer::Gathered(..) | OutputBuffer::Allocate => false,
+    })
+}
+
+/// Completes a tensor whose result is its input, which is there when it is ready.
+fn complete_at_once(op: &mut TensorOp<'_>) {
+    let Some(done) = op.entry.as_ref().and_then(|entry| entry.ready.clone()) else { return };
+    let shape = op.tensor.response.shape.clone();
+    complete(op, TensorResult { shape, received: Vec::new(), memory: None }, &done);
 }
 
 fn address<T>(pointer: *const T) -> DevicePtr {
@@ -127,7 +154,7 @@ fn tensor_of<'a>(op: &TensorOp<'a>, key: FusionKey, n: usize, me: usize) -> (Dev
         _ => (all_bytes, all_bytes),
     };
     let tensor = DeviceTensor {
-        rows: if key.kind == Kind::Allgather { &response.rows } else { &[] },
+        rows: if matches!(key.kind, Kind::Allgather | Kind::Alltoall) { &response.rows } else { &[] },
         splits: if key.kind == Kind::Alltoall { &op.tensor.splits } else { &[] },
         n_elements: all_bytes / key.dtype.size() as u64,
         n_rows,
@@ -164,7 +191,7 @@ pub fn through_host(
         return Ok(execute_on_host(communicator, key, ops, fusion_buffer)?);
     };
     let _current = Current::enter(&*context.driver)?;
-    context.wait_all(ops.iter().filter_map(|op| op.entry.as_ref()?.ready.as_ref()))?;
+    context.wait_all(context.stream, ops.iter().filter_map(|op| op.entry.as_ref()?.ready.as_ref()))?;
     if key.kind == Kind::Allreduce {
         return allreduce_through_host(transport, communicator, key, ops, Some(&context));
     }

@@ -183,7 +183,6 @@ impl ProgressEngine {
         if self.ended.is_some() {
             return;
         }
-        self.instrumentation.log_error(text);
         self.worker.shut_down();
         self.send_requests(self.began.elapsed());
         self.send_responses();

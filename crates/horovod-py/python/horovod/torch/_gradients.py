@@ -61,7 +61,8 @@ class GradientReducer:
                 shared.submit_copied()
             except Exception as cause:
                 failures.append(cause)
-        for bucket in shared.launched:
+        # The last first: on a GPU, what waits for it has waited for all.
+        for bucket in reversed(shared.launched):
             try:
                 bucket.finish()
             except Exception as cause:

@@ -55,21 +55,25 @@ def start(
 ) -> int:
     """Starts an operation and returns its handle. A result is the tensor to fill (it may be the input), or None if the
     engine allocates it."""
-    numbers = {_tensors.device_number(tensor) for tensor in inputs}
-    if len(numbers) > 1:
-        raise HorovodInternalError("Tensors in list must be on same device.")
-    devices = [tensor.device for tensor in inputs]
-    device = numbers.pop()
+    home = inputs[0].device
     for tensor in inputs:
-        _tensors.checked_dtype(tensor)
-    if device == _tensors.CPU:
-        hosts, places = list(inputs), list(results)
+        if tensor.device != home:
+            raise HorovodInternalError("Tensors in list must be on same device.")
+    stream = None
+    if _tensors.in_main_memory(inputs[0]):
+        device, hosts, places = _tensors.CPU, inputs, results
     else:
+        device = _tensors.device_number(inputs[0])
+        for tensor in inputs:
+            _tensors.checked_dtype(tensor)
         hosts = _tensors.staged(inputs)
         # A copy belongs to the operation, so the engine may compute in place.
         places = [
             result if result is None or host is tensor else host for host, tensor, result in zip(hosts, inputs, results)
         ]
+        stream = _tensors.stream_of(hosts[0])
+        if stream is not None:
+            device = hosts[0].device.index
     handle = _core.submit(
         kind,
         prefix,
@@ -82,16 +86,16 @@ def start(
         splits,
         process_set_id(process_set),
         grouped,
-        device if device == _tensors.CPU else _tensors.device_number(hosts[0], device),
+        device,
         (hosts, places),
-        _tensors.stream_of(hosts[0]),
+        stream,
     )
 
     def collect(outputs: List[Optional["_core.Output"]]) -> Any:
         tensors = []
-        for result, place, output, home in zip(results, places, outputs, devices):
+        for result, place, output in zip(results, places, outputs):
             if result is not None and place is not None:
-                tensors.append(_tensors.from_host(result, place))
+                tensors.append(result if result is place else _tensors.from_host(result, place))
             else:
                 assert output is not None, "the engine allocates missing results"
                 tensors.append(_tensors.tensor_from_output(output, home))
@@ -99,5 +103,5 @@ def start(
             return finish(tensors, outputs)
         return tuple(tensors) if grouped else tensors[0]
 
-    _finishes[handle] = (collect, hosts[0].device.index if hosts[0].device.type == "cuda" else None)
+    _finishes[handle] = (collect, None if stream is None else device)
     return handle

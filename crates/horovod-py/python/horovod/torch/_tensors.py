@@ -54,10 +54,10 @@ def in_main_memory(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def device_number(tensor: torch.Tensor, staged_from: int = -1) -> int:
-    """The device number that the ranks compare: -1 for main memory, but that of the GPU for copies `staged_from` one."""
+def device_number(tensor: torch.Tensor) -> int:
+    """The device number that the ranks compare: -1 for main memory."""
     if in_main_memory(tensor):
-        return staged_from
+        return CPU
     index = tensor.device.index
     return index if index is not None else 0
 
@@ -161,7 +161,13 @@ def tensor_from_output(output: "_core.Output", device: torch.device) -> torch.Te
 
 def entries(inputs: Sequence[torch.Tensor], outputs: Sequence[Optional[torch.Tensor]]) -> Tuple[Entry, ...]:
     """Tensors in the engine's format; an output of None is allocated by the engine."""
-    return tuple(
-        (tensor.data_ptr(), 0 if output is None else output.data_ptr(), checked_dtype(tensor), tuple(tensor.shape))
-        for tensor, output in zip(inputs, outputs)
-    )
+    made = []
+    for tensor, output in zip(inputs, outputs):
+        number = DTYPES.get(tensor.dtype)
+        if number is None or tensor.layout is not torch.strided or not tensor.is_contiguous():
+            checked_dtype(tensor)  # Raises the error.
+            raise AssertionError("unreachable")
+        address = tensor.data_ptr()
+        written = address if output is tensor else 0 if output is None else output.data_ptr()
+        made.append((address, written, number, tensor.shape))
+    return tuple(made)
