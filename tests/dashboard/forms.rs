@@ -121,6 +121,53 @@ fn a_directory_is_submitted_with_a_form() {
     browser.assert_console_clean_except(&["400", "/processes"]);
 }
 
+/// Drops a directory as a browser does: entries with readers that return a directory in parts. Only the entries are made up; a
+/// script cannot make real ones.
+const DROP_DIRECTORY: &str = "
+    const file = (name, text) => ({ name, isFile: true, isDirectory: false, file: (done) => setTimeout(() => done(new File([text], name))) });
+    const directory = (name, parts) => ({ name, isFile: false, isDirectory: true, createReader() {
+      const rest = [...parts, []];
+      return { readEntries: (done) => setTimeout(() => done(rest.shift() ?? [])) };
+    } });
+    const dropped = directory('project', [
+      [file('train.py', 'print(open(\"data/words.txt\").read())'), directory('.git', [[file('config', 'left out')]])],
+      [directory('data', [[file('words.txt', 'dropped in the browser')], [directory('empty', []), file('more.txt', 'more')]])],
+      [directory('__pycache__', [[file('train.pyc', 'left out')]])],
+    ]);
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([], 'project'));
+    DataTransferItem.prototype.webkitGetAsEntry = () => dropped;
+    const form = document.querySelector('form.submit');
+    const send = (type) => form.dispatchEvent(new DragEvent(type, { dataTransfer: transfer, bubbles: true, cancelable: true }));
+    send('dragenter');
+    const isMarked = form.hasAttribute('data-over');
+    // A browser opens what is dropped unless the page takes it.
+    const isTaken = !send('dragover') && !send('drop');
+    return [isMarked, isTaken, form.hasAttribute('data-over')]";
+
+#[test]
+fn a_dropped_directory_is_submitted() {
+    let Some(browser) = Browser::start() else { return };
+    let site = Site::start();
+    site.prepare(1);
+    browser.open(&site, "/ui/submit");
+    browser.wait("document.querySelector('[name=experiment]').value === 'cifar' && document.querySelector('[name=name]').value === 'job-1'");
+    // From the tab of job files, a directory leads back to the form.
+    browser.click_on(".tabs button", "job.json");
+    assert_eq!(browser.value(&format!("(() => {{ {DROP_DIRECTORY} }})()")), json!([true, true, false]));
+    browser.wait_for_text(".drop-zone", "3 files");
+    browser.wait("document.querySelector('[name=command]').value === 'python3 train.py'");
+    browser.click("form .primary");
+    browser.wait("location.pathname.endsWith('/cifar/job-1')");
+    let directory = site.share().join("batchaidev/cifar/job-1");
+    let sent = |path: &str| std::fs::read_to_string(directory.join(path)).unwrap_or_default();
+    assert_eq!((sent("data/words.txt").as_str(), sent("data/more.txt").as_str()), ("dropped in the browser", "more"));
+    assert!(!directory.join(".git").exists() && !directory.join("__pycache__").exists());
+    assert_eq!(site.wait_for_end("job-1")["executionState"], "succeeded");
+    browser.wait("[...document.querySelectorAll('#logs .line')].some((line) => line.textContent.includes('dropped in the browser'))");
+    browser.assert_console_clean_except(&["/processes"]);
+}
+
 #[test]
 fn a_job_file_is_submitted() {
     let Some(browser) = Browser::start() else { return };
