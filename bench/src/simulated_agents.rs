@@ -173,10 +173,10 @@ impl Agent {
             let at = Timestamp::from(std::time::SystemTime::now());
             let (exit_code, signal, stopped, stderr_tail) = (Some(0), None, false, String::new());
             let (rank, role, index) = (self.rank, Role::Rank, self.rank);
-            let (out_of_memory, out_of_processes) = (None, None);
+            let (out_of_memory, out_of_processes, gpu_errors) = (None, None, Vec::new());
             #[rustfmt::skip]
             let exit = RankExit {
-                rank, role, index, exit_code, signal, stopped, at, stderr_tail, out_of_memory, out_of_processes,
+                rank, role, index, exit_code, signal, stopped, at, stderr_tail, out_of_memory, out_of_processes, gpu_errors,
             };
             task.exits = vec![exit];
             task.phase = TaskPhase::Ended { failure: None };

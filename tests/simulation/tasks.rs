@@ -143,6 +143,7 @@ fn exit(rank: usize, code: Option<i32>, stopped: bool, at: corro_model::Timestam
     #[rustfmt::skip]
     let exit = RankExit {
         rank, role, index: rank, exit_code: code, signal, stopped, at, stderr_tail, out_of_memory, out_of_processes,
+        gpu_errors: Vec::new(),
     };
     exit
 }

@@ -6,14 +6,15 @@
 //! `driver` acts, `setup` runs the cluster's setup task); `connection` and `state` (lease, attempt journal,
 //! observation); `task` (one attempt at a job: prepare, start ranks, remote execution); `storage` (directories and
 //! mounts), `isolation` (namespaces), `limits` (cgroups, CPU affinity, GPUs), `container` (Docker API), `output` (logs,
-//! curves, counters), `stats` (live process statistics), `ssh_server` (login and exec); [`host`] (a machine that
-//! carries nodes) and [`leftovers`] (cleanup after killed agents).
+//! curves, counters), `stats` (live process statistics), `gpu` (state of GPUs), `ssh_server` (login and exec); [`host`] (a
+//! machine that carries nodes) and [`leftovers`] (cleanup after killed agents).
 
 mod config;
 mod connection;
 pub mod container;
 mod events;
 mod fs;
+mod gpu;
 pub mod host;
 mod identity;
 mod isolation;
@@ -133,9 +134,10 @@ async fn run_as_node(config: AgentConfig, shutdown: impl Future<Output = ()>) ->
     let (sender, events) = mpsc::channel(events::QUEUE_CAPACITY);
     let config = Arc::clone(&context.config);
     let (reached, last_reached) = watch::channel(Instant::now());
-    let tags = context.tags.clone();
+    let (tags, gpus) = (context.tags.clone(), context.gpus.clone());
     let driver = driver::Driver::new(context, record, observed, last_reached, (sender.clone(), events));
-    let connection = connection::Connection::start(&config, &credential, observed_receiver, sender, reached, tags)?;
+    let connection =
+        connection::Connection::start(&config, &credential, observed_receiver, sender, reached, (tags, gpus))?;
     let end = driver.drive(shutdown).await;
     let _ = tokio::task::spawn_blocking(move || fuse_mounts.processes.unmount_all()).await;
     connection.close(CLOSE_TIMEOUT).await;
@@ -248,7 +250,7 @@ async fn take_over(
     let context = task::node_context::NodeContext {
         config, node, incarnation, tags, address, credential, directories, python_cache, journal, isolation_support, cgroups,
         exec_targets, lease_expiry: lease::LeaseExpiry::default(), fuse_mounts, cluster_volumes,
-        strict_cluster: Arc::default(),
+        strict_cluster: Arc::default(), gpus: gpu::monitor::GpuMonitor::default(),
     };
     Ok((context, record))
 }

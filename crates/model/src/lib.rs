@@ -17,6 +17,7 @@ pub mod docs_keys;
 pub mod error;
 pub mod events;
 pub mod explain;
+pub mod gpu;
 pub mod history;
 pub mod host;
 pub mod ids;

@@ -32,6 +32,7 @@ use crate::config::AgentConfig;
 use crate::connection::report_batching::ReportBatch;
 use crate::connection::ws_stream::WsStream;
 use crate::events::Event;
+use crate::gpu::monitor::GpuMonitor;
 use crate::identity::incarnation::TagPrefix;
 use crate::state::observation::Observation;
 use crate::stats::process_stats;
@@ -69,7 +70,7 @@ impl Connection {
         observed: watch::Receiver<Observation>,
         events: mpsc::Sender<Event>,
         reached: watch::Sender<Instant>,
-        tags: TagPrefix,
+        (tags, gpus): (TagPrefix, GpuMonitor),
     ) -> Result<Connection, ConnectionError> {
         url(config)?;
         let authorization = HeaderValue::from_str(&bearer(credential)).map_err(|_| ConnectionError::Credential)?;
@@ -80,7 +81,7 @@ impl Connection {
         let tls = ws_stream::tls_for(&config)?;
         #[rustfmt::skip]
         let task = ConnectionTask {
-            config, tls, tags, instance, authorization, heartbeat, observed, events, reached, closing: is_closing,
+            config, tls, tags, gpus, instance, authorization, heartbeat, observed, events, reached, closing: is_closing,
         };
         Ok(Connection { closing, task: tokio::spawn(task.run()) })
     }
@@ -109,6 +110,8 @@ struct ConnectionTask {
     tls: TlsConnector,
     /// Tag prefix of the processes to sample and record.
     tags: TagPrefix,
+    /// The GPUs of the running task.
+    gpus: GpuMonitor,
     instance: String,
     authorization: HeaderValue,
     heartbeat: Duration,
@@ -303,8 +306,8 @@ impl ConnectionTask {
     /// Samples process statistics on a blocking thread. A request during a sample is answered by that sample.
     fn sample_stats(&self, stats_sender: mpsc::Sender<TaskStats>) {
         let Ok(permit) = stats_sender.try_reserve_owned() else { return };
-        let (tags, attempt) = self.running_task();
-        tokio::task::spawn_blocking(move || permit.send(process_stats::sample(&tags, attempt)));
+        let ((tags, attempt), gpus) = (self.running_task(), self.gpus.clone());
+        tokio::task::spawn_blocking(move || permit.send(process_stats::sample(&tags, attempt, &gpus)));
     }
 
     /// Records a timeline on a blocking thread. Results are sent rank by rank, and dropped when the connection is lost.

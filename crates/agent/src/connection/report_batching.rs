@@ -67,6 +67,7 @@ mod tests {
             stderr_tail: String::new(),
             out_of_memory: None,
             out_of_processes: None,
+            gpu_errors: Vec::new(),
         };
         let attempt = AttemptId { job: "j".into(), number: 1 };
         let task = ObservedTask { attempt, phase, exits: exits.iter().map(exit).collect() };

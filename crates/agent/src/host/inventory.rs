@@ -1,4 +1,4 @@
-//! Inventory of this machine: cores, memory limited by cgroups, GPUs from NVML, addresses of its interfaces.
+//! Inventory of this machine: cores, memory limited by cgroups, its GPUs, addresses of its interfaces.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -8,12 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use corro_base::procfs;
 use corro_model::host::{Capacity, Inventory};
 
-use super::nvml;
+use crate::gpu;
 use crate::limits::gpus;
 
 /// Takes the inventory. `labels` and `offered` are set by the operator.
 pub fn find(labels: BTreeMap<String, String>, offered: Option<Capacity>) -> Inventory {
-    let mut cards = nvml::gpus();
+    let mut cards = gpu::inventory();
     cards.truncate(gpus::n_given().unwrap_or(cards.len()));
     Inventory {
         cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),

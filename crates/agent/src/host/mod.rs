@@ -1,8 +1,8 @@
 //! A machine that joins a server as a host: its inventory ([`inventory`]), its credential and its reports. Starting the
 //! agents of its nodes is left to the caller. Opens outbound connections only.
 
+pub mod gpu_states;
 pub mod inventory;
-mod nvml;
 
 use std::io;
 use std::path::{Path, PathBuf};

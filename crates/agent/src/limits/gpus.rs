@@ -2,10 +2,15 @@
 //! too few are free, a job gets those, and the execution log says so.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use corro_base::fnv::fnv1a_64;
+
 use super::cpu_affinity::{ResourceClaim, claim_free};
+use crate::gpu;
+use crate::gpu::selection::GpuSelection;
 
 /// Restricts CUDA programs to some GPUs. An agent that was started with it has only those to assign.
 pub const VISIBLE_DEVICES_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
@@ -27,7 +32,12 @@ pub struct Gpus {
 impl Gpus {
     /// Claims up to `wanted` free GPUs.
     pub fn claim(wanted: u32, usable: &[u16]) -> Gpus {
-        Self::claim_as(wanted, usable, "corro-gpu")
+        let name = match gpu::fake_numbers() {
+            None => "corro-gpu".to_owned(),
+            // Tests that run at the same time have GPUs of their own.
+            Some((_, path)) => format!("corro-fake-gpu-{:x}", fnv1a_64(path.as_os_str().as_bytes())),
+        };
+        Self::claim_as(wanted, usable, &name)
     }
 
     fn claim_as(wanted: u32, usable: &[u16], name: &str) -> Gpus {
@@ -46,6 +56,14 @@ impl Gpus {
     /// Number of GPUs that a job that wants `wanted` has.
     pub fn count(&self, wanted: u32) -> usize {
         if self.n_on_machine > 0 { self.numbers.len() } else { max_count(wanted) }
+    }
+
+    /// The GPUs that the job may use, for showing their state.
+    pub fn selection(&self, wanted: u32) -> GpuSelection {
+        match self.n_on_machine > 0 || wanted == 0 {
+            true => GpuSelection::Numbers(self.numbers.clone()),
+            false => GpuSelection::Names(given_names(std::env::var(VISIBLE_DEVICES_VARIABLE).ok().as_deref())),
+        }
     }
 
     /// Text for the execution log; `None` for a job that wants none.
@@ -70,6 +88,9 @@ pub fn inventory() -> Vec<u16> {
 
 /// Device numbers with a device file. Cached for a moment, since every job asks several times.
 fn device_numbers() -> Vec<u16> {
+    if let Some((numbers, _)) = gpu::fake_numbers() {
+        return numbers;
+    }
     static RECENT: Mutex<Option<(Instant, Vec<u16>)>> = Mutex::new(None);
     let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((found_at, device_numbers)) = &*recent
@@ -96,8 +117,25 @@ pub fn max_count(wanted: u32) -> usize {
 }
 
 fn n_named(given: Option<&str>) -> usize {
+    given_names(given).len()
+}
+
+fn given_names(given: Option<&str>) -> Vec<String> {
     let names = given.unwrap_or_default().split(',').map(str::trim);
-    names.filter(|word| word.starts_with("GPU-") || word.starts_with("MIG-")).count()
+    names.filter(|word| word.starts_with("GPU-") || word.starts_with("MIG-")).map(str::to_owned).collect()
+}
+
+/// The first `limit` GPUs that this process may assign to jobs, for showing their state.
+pub fn assignable(limit: Option<u32>) -> GpuSelection {
+    let limit = limit.map_or(usize::MAX, |limit| limit as usize);
+    let mut numbers = inventory();
+    if numbers.is_empty() {
+        let mut names = given_names(std::env::var(VISIBLE_DEVICES_VARIABLE).ok().as_deref());
+        names.truncate(limit);
+        return GpuSelection::Names(names);
+    }
+    numbers.truncate(limit);
+    GpuSelection::Numbers(numbers)
 }
 
 /// Environment variable that restricts an agent to the first `count` GPUs; `None` if they are not known by number.
@@ -138,6 +176,7 @@ mod tests {
     fn only_named_gpus_are_counted() {
         assert_eq!([None, Some("0,1"), Some("GPU-1f, MIG-2")].map(n_named), [0, 0, 2]);
         assert_eq!(Gpus::claim_as(2, &[], "corro-test-no-gpu").count(0), 0);
+        assert_eq!(given_names(Some("GPU-1f, MIG-2,3")), ["GPU-1f", "MIG-2"]);
     }
 
     #[test]
@@ -151,9 +190,11 @@ mod tests {
         );
         let second = claim(3);
         assert_eq!((second.numbers.as_slice(), second.count(3)), (&[2, 5][..], 2), "what is left");
+        assert_eq!(second.selection(3), GpuSelection::Numbers(vec![2, 5]));
         assert!(second.describe(3).is_some_and(|text| text.contains("FEWER than the requested 3")));
         let third = claim(1);
         assert_eq!(third.visible_devices().as_deref(), Some(""), "it sees none of the others'");
+        assert!(third.selection(1).is_empty());
         assert!(third.describe(1).is_some_and(|text| text.starts_with("NONE of 1")));
         drop(first);
         assert_eq!(claim(1).numbers, [0]);

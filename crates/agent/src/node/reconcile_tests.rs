@@ -208,6 +208,7 @@ fn only_tasks_ended_by_the_stop_count_as_interrupted() {
         stderr_tail: String::new(),
         out_of_memory: None,
         out_of_processes: None,
+        gpu_errors: Vec::new(),
     };
     let (well, badly, stopped) = (exit(Some(0), false), exit(Some(3), false), exit(Some(0), true));
     let at = Timestamp::from_millis(1);

@@ -1,5 +1,6 @@
 //! Statistics of the running task's processes: CPU, memory, threads, and time since their last output. Read from
-//! `/proc` on request, by the tags that every process of a task carries; nothing is collected otherwise.
+//! `/proc` on request, by the tags that every process of a task carries; nothing is collected otherwise. The state of the
+//! task's GPUs is read meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -17,15 +18,18 @@ use corro_model::AttemptId;
 use corro_model::batchai::RankStats;
 use corro_model::node::TaskStats;
 
+use crate::gpu::monitor::GpuMonitor;
 use crate::identity::incarnation::TagPrefix;
 use crate::stats::engine_status;
 
 /// Time between the two samples from which the CPU load is computed.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Samples the processes of `attempt` on this node. Blocks for [`SAMPLE_INTERVAL`].
-pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskStats {
+/// Samples the processes and GPUs of `attempt` on this node. Blocks for [`SAMPLE_INTERVAL`], and longer while the GPUs' driver
+/// does not answer.
+pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>, gpus: &GpuMonitor) -> TaskStats {
     let Some(attempt) = attempt else { return TaskStats::default() };
+    let gpu_reading = gpus.request(&attempt);
     let prefix = tags.attempt_prefix(&attempt);
     let before: HashMap<i32, u64> = pids_by_process(&prefix)
         .into_values()
@@ -41,7 +45,8 @@ pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskStats {
     });
     let mut processes: Vec<RankStats> = processes.collect();
     processes.sort_by_key(|stats| stats.rank);
-    TaskStats { attempt: Some(attempt), processes }
+    let gpus = gpu_reading.map_or_else(Vec::new, |ticket| gpus.wait(&attempt, ticket));
+    TaskStats { attempt: Some(attempt), processes, gpus }
 }
 
 /// Ids of all processes of an attempt.

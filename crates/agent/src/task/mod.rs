@@ -101,6 +101,7 @@ impl Task {
         let (context, order, log) = self.clone_parts();
         // Joining fails only when the runtime ends.
         let _ = spawn_blocking(move || prepare::unmount_volumes(&context, &order, &log, &last_line)).await;
+        self.context.gpus.release(&self.order.attempt);
         self.reporter.phase(TaskPhase::Ended { failure }).await;
         if self.rendezvous.is_some() {
             // Slower ranks on other nodes may still need the rendezvous. A dropped control means the same as the gang's
@@ -148,7 +149,8 @@ impl Task {
         let ports = self.context.config.ports.map(|ports| ("CORRO_PORTS".to_owned(), ports.to_string()));
         job_env.environment.variables.extend(ports);
         if self.order.counters {
-            self.counters = Counters::start(&job_env.logs, &self.context.node, self.tag(""));
+            let gpus = (self.context.gpus.clone(), self.order.attempt.clone());
+            self.counters = Counters::start(&job_env.logs, &self.context.node, self.tag(""), gpus);
         }
         container_start::enter(self, &mut job_env).await?;
         prepare::check_working_directory(self, &job_env).await?;

@@ -10,6 +10,7 @@ use corro_model::NodeId;
 use corro_model::node::NodeCredential;
 
 use crate::config::{AgentConfig, IsolationMode};
+use crate::gpu::monitor::GpuMonitor;
 use crate::identity::incarnation::{Incarnation, TagPrefix};
 use crate::isolation;
 use crate::limits::Cgroups;
@@ -51,6 +52,8 @@ pub struct NodeContext {
     pub cluster_volumes: ClusterVolumes,
     /// Whether the server orders strict isolation of the cluster's own processes.
     pub strict_cluster: Arc<AtomicBool>,
+    /// The GPUs of the running task.
+    pub gpus: GpuMonitor,
 }
 
 impl NodeContext {

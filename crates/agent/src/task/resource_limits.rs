@@ -1,10 +1,19 @@
 //! Resource limits of a task: applies them, sets the GPU variables, and reports exceeded limits.
 
+use std::time::Duration;
+
+use corro_model::gpu::XidError;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
 use crate::limits::gpus::{self, Gpus};
 use crate::limits::{AppliedLimits, Capacity};
 use crate::task::Task;
 use crate::task::env_vars;
 use crate::task::job_env::JobEnv;
+
+/// The other ranks of a failed job are stopped only after that.
+const GPU_ERRORS_TIMEOUT: Duration = Duration::from_millis(800);
 
 impl Task {
     /// Applies the job's limits and claims its GPUs. Container engines limit what they run themselves.
@@ -14,6 +23,7 @@ impl Task {
         let (mut applied_limits, [memory, processors, processes]) =
             self.context.cgroups.apply(&self.order, limits, Capacity::detect());
         applied_limits.gpus = Gpus::claim(self.order.gpus, &gpus::inventory());
+        self.context.gpus.assign(&self.order.attempt, applied_limits.gpus.selection(self.order.gpus));
         if on_host {
             self.log.line(format_args!("Memory for this job on this node: {memory}"));
             self.log.line(format_args!("Processors for this job on this node: {processors}"));
@@ -46,6 +56,20 @@ impl Task {
                 .entry(gpus::DEVICE_ORDER_VARIABLE.to_owned())
                 .or_insert_with(|| "PCI_BUS_ID".to_owned());
         }
+    }
+
+    /// Errors of the job's GPUs in the kernel's log, which also go to the execution log. Limited in time.
+    pub async fn gpu_errors(&self) -> Vec<XidError> {
+        let (monitor, attempt) = (self.context.gpus.clone(), self.order.attempt.clone());
+        if !monitor.has_gpus(&attempt) {
+            return Vec::new();
+        }
+        let reading = spawn_blocking(move || monitor.errors(&attempt));
+        let Ok(Ok(errors)) = timeout(GPU_ERRORS_TIMEOUT, reading).await else { return Vec::new() };
+        for error in &errors {
+            self.log.line(format_args!("Error of a GPU in the kernel's log: {}", error.describe()));
+        }
+        errors
     }
 
     /// Message if the OOM killer killed processes of this job.

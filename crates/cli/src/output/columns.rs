@@ -258,7 +258,7 @@ fn host(item: &Value) -> Vec<(&'static str, Value)> {
     let labels = item["labels"].as_object().into_iter().flatten();
     let labels: Vec<String> =
         labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    vec![
+    let mut cells = vec![
         ("Name", item["name"].clone()),
         ("State", item["state"].clone()),
         ("Cores", format!("{cores} ({})", free("cores")).into()),
@@ -269,6 +269,35 @@ fn host(item: &Value) -> Vec<(&'static str, Value)> {
         ("Version", item["version"].clone()),
         ("Last heard", item["lastHeard"].clone()),
         ("Note", or_blank(&item["note"])),
+    ];
+    cells.extend(host_gpus(item));
+    cells
+}
+
+/// State of a host's GPUs, one value for each GPU, `-` if it is not known; no columns for a host without readings.
+fn host_gpus(item: &Value) -> Vec<(&'static str, Value)> {
+    let Some(readings) = item["gpuReadings"].as_array().filter(|readings| !readings.is_empty()) else {
+        return Vec::new();
+    };
+    let number =
+        |value: &Value, unit: f64| value.as_f64().map_or_else(|| "-".to_owned(), |n| format!("{:.0}", n / unit));
+    let list = |field: &str, unit: f64| {
+        let values: Vec<String> = readings.iter().map(|reading| number(&reading[field], unit)).collect();
+        Value::from(values.join(" "))
+    };
+    let memory = readings.iter().map(|reading| {
+        let gib = f64::from(1 << 30);
+        format!("{}/{}", number(&reading["memoryUsedBytes"], gib), number(&reading["memoryTotalBytes"], gib))
+    });
+    let lost = readings.iter().filter(|reading| reading["lost"] == true).map(|reading| reading["gpu"].to_string());
+    let lost: Vec<String> = lost.collect();
+    vec![
+        ("GPU %", list("utilizationPercent", 1.0)),
+        ("GPU GiB", memory.collect::<Vec<_>>().join(" ").into()),
+        ("GPU W", list("powerWatts", 1.0)),
+        ("GPU C", list("temperatureCelsius", 1.0)),
+        ("GPU ECC", list("eccErrors", 1.0)),
+        ("Lost GPUs", if lost.is_empty() { " ".into() } else { lost.join(" ").into() }),
     ]
 }
 
@@ -304,6 +333,28 @@ mod tests {
 Name        Resource Group    Workspace    VM Size       State      Idle    Running    Preparing    Leaving    Unusable
 ----------  ----------------  -----------  ------------  -------  ------  ---------  -----------  ---------  ----------
 nc6cluster  batchai.horovod   batchaidev   STANDARD_NC6  steady        4          0            0          0           0
+",
+        );
+    }
+
+    #[test]
+    fn a_host_shows_the_state_of_its_gpus() {
+        let host = |name: &str, readings: Value| {
+            json!({"name": name, "state": "ready", "cores": 8, "memoryBytes": 64_u64 << 30, "gpus": [{}, {}],
+                   "free": {"cores": 8, "memoryBytes": 64_u64 << 30, "gpus": 2}, "nodes": [], "labels": {},
+                   "version": "1", "lastHeard": "t", "gpuReadings": readings})
+        };
+        let full = json!({"gpu": 0, "name": "A", "utilizationPercent": 97, "memoryUsedBytes": 12_u64 << 30,
+            "memoryTotalBytes": 80_u64 << 30, "powerWatts": 312.4, "temperatureCelsius": 61, "eccErrors": 2});
+        let lost = json!({"gpu": 1, "name": "A", "memoryTotalBytes": 80_u64 << 30, "lost": true});
+        check(
+            TableKind::Host,
+            &json!([host("a", json!([full, lost])), host("b", Value::Null)]),
+            "\
+Name    State    Cores    GiB      GPUs      Nodes  Labels      Version  Last heard    Note    GPU %    GPU GiB     GPU W    GPU C    GPU ECC      Lost GPUs
+------  -------  -------  -------  ------  -------  --------  ---------  ------------  ------  -------  ----------  -------  -------  ---------  -----------
+a       ready    8 (8)    64 (64)  2 (2)         0                    1  t                     97 -     12/80 -/80  312 -    61 -     2 -                  1
+b       ready    8 (8)    64 (64)  2 (2)         0                    1  t
 ",
         );
     }

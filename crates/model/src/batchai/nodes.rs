@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{EngineStats, VmPriority};
+use crate::gpu::{GpuPoint, GpuReading};
 use crate::preemption::Preemption;
 use crate::{NodeId, Timestamp};
 
@@ -46,15 +47,21 @@ pub struct NodeResources {
     pub node_id: NodeId,
     /// Oldest first; averages of longer times after half an hour.
     pub points: Vec<ResourcePoint>,
+    /// State of the GPUs of its task when the last point was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuReading>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourcePoint {
     pub time: Timestamp,
     /// Percent of one core, of all processes of the task.
     pub cpu_percent: f64,
     pub memory_bytes: u64,
+    /// The GPUs of the task.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuPoint>,
 }
 
 /// Resource use of the last attempt of a job over time.
@@ -89,6 +96,9 @@ pub struct NodeProcesses {
     /// Whether the agent responded in time. If not, its processes are unknown.
     pub answered: bool,
     pub processes: Vec<RankStats>,
+    /// The GPUs that the job may use there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuReading>,
 }
 
 /// Statistics of one rank, or of the job preparation, including child processes.

@@ -2,6 +2,7 @@
 //! of the server and its nodes. Remedies are in `advice`.
 
 use super::Cause;
+use super::diagnosis::GPU_ERROR;
 use super::exit_status::ExitStatus;
 use super::rules::Diagnosis;
 use crate::batchai::BatchAiError;
@@ -13,7 +14,7 @@ pub fn cause(error: &BatchAiError, known: Option<&Diagnosis>) -> Cause {
     let in_sentence = ["Rank", "Node", "ExitCode", "Signal", "StdErr", "Field", "Dependency", "Cause"];
     let others = error.details.iter().filter(|detail| !in_sentence.contains(&detail.name.as_str()));
     let details = others.flat_map(|detail| match detail.name.as_str() {
-        "Info" => lines(&detail.value),
+        "Info" | GPU_ERROR => lines(&detail.value),
         name => lines(&format!("{name}: {}", detail.value)),
     });
     let last_output = error.detail("StdErr").map_or_else(Vec::new, lines);

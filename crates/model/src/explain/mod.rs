@@ -6,6 +6,7 @@ mod cause;
 mod diagnosis;
 mod excerpt;
 mod exit_status;
+mod lost_gpus;
 mod output_location;
 mod rules;
 mod stall;
@@ -15,7 +16,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::advice::reason;
+pub use self::diagnosis::GPU_ERROR;
 pub use self::excerpt::{MAX_TAIL_BYTES, MAX_TAIL_LINES, excerpt};
+pub use self::lost_gpus::describe_lost_gpus;
 pub use self::rules::{ProjectFiles, docs_keys, project_root};
 pub use self::stall::describe_stall;
 use crate::batchai::{

@@ -7,6 +7,7 @@ mod token;
 
 use serde::{Deserialize, Serialize};
 
+use crate::gpu::GpuReading;
 use crate::{ApiError, NodeId, Secret};
 
 pub use inventory::*;
@@ -58,6 +59,9 @@ pub struct HostReport {
     pub inventory: Inventory,
     /// Nodes with a running agent on this host.
     pub living: Vec<NodeId>,
+    /// The GPUs that its nodes may use. Absent from agents of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuReading>,
 }
 
 /// Desired state of a host, from the server: all nodes that it runs. A node that is missing here is stopped.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Capacity, Inventory};
+use crate::gpu::GpuReading;
 use crate::{NodeId, Timestamp};
 
 /// Host, as in `corro host list`.
@@ -18,6 +19,9 @@ pub struct Host {
     pub joined: Timestamp,
     pub last_heard: Timestamp,
     pub nodes: Vec<HostNode>,
+    /// State of its GPUs when it last reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_readings: Vec<GpuReading>,
     /// Reason why it runs no more, or none, of the nodes that clusters wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{GangAddress, SshEndpoint};
 use crate::batchai::{BatchAiError, RankStats};
+use crate::gpu::{GpuReading, XidError};
 use crate::layout::Role;
 use crate::{AttemptId, Timestamp};
 
@@ -20,6 +21,9 @@ pub struct TaskStats {
     /// Absent if no attempt runs.
     pub attempt: Option<AttemptId>,
     pub processes: Vec<RankStats>,
+    /// The GPUs that the attempt may use. Absent from agents of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuReading>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -106,6 +110,9 @@ pub struct RankExit {
     /// Process limit, in words, that prevented processes of this node's part from starting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_processes: Option<String>,
+    /// Errors of the task's GPUs in the kernel's log. Absent from agents of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_errors: Vec<XidError>,
 }
 
 impl RankExit {

@@ -84,6 +84,7 @@ static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "job-logs.js"
         "job-engines.js"
         "job-ranks.js"
+        "gpu-table.js"
         "job-timeline.js"
         "log-file.js"
         "log-rows.js"

@@ -72,7 +72,7 @@ impl Gateway {
             return Err(ApiError::unauthorized("The host's credential is not valid: the host was removed"));
         };
         let was_silent = !self.app.fleet.hosts.is_alive(&key);
-        self.app.fleet.hosts.record_heartbeat(&key, now);
+        self.app.fleet.hosts.record_heartbeat(&key, now, report.gpus);
         if record.inventory != report.inventory || self.app.timeline().age(record.heard) > HEARD_WRITE_INTERVAL {
             let (key, inventory) = (key.clone(), report.inventory.clone());
             let commit = self.app.store.commit(move |txn| {

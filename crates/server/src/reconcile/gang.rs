@@ -3,6 +3,9 @@
 
 use corro_model::NodeId;
 use corro_model::batchai::BatchAiError;
+use corro_model::explain::GPU_ERROR;
+use corro_model::gpu::reading::bounded_errors;
+use corro_model::gpu::xid_table;
 use corro_model::layout::Role;
 use corro_model::node::{AGENT_RESTARTED, GangAddress, Goal, ObservedTask, RankExit, TaskFailure, TaskPhase};
 use corro_model::root_cause::{End, find_root_cause};
@@ -11,6 +14,8 @@ use corro_model::root_cause::{End, find_root_cause};
 const FAILURE_GRACE_MS: u64 = 1_000;
 /// Grace period when a user or the wall-clock limit ends the job, so that ranks can save their work.
 const TERMINATE_GRACE_MS: u64 = 5_000;
+/// Errors of GPUs in the details of a failed job, at most.
+const MAX_GPU_ERRORS: usize = 4;
 
 pub struct Gang<'a> {
     /// The job's nodes in rank order; the first is the master.
@@ -120,7 +125,7 @@ pub fn decide(gang: &Gang) -> GangDecision {
             Outcome::NodeLost { node: node.clone() }
         }
         _ if gang.evicted.is_some() => Outcome::Interrupted,
-        (None, Some(cause)) => cause.outcome(),
+        (None, Some(cause)) => cause.outcome(gang),
         (None, None) => overdue_outcome(gang),
     })
 }
@@ -193,7 +198,7 @@ fn root_cause<'a>(gang: &Gang<'a>) -> Option<RootCause<'a>> {
 }
 
 impl RootCause<'_> {
-    fn outcome(self) -> Outcome {
+    fn outcome(self, gang: &Gang) -> Outcome {
         match self {
             RootCause::Task(node, failure) => {
                 let mut error = failure.error.clone();
@@ -219,6 +224,9 @@ impl RootCause<'_> {
                 if let Some(limit) = &exit.out_of_processes {
                     error = error.with("OutOfProcesses", limit);
                 }
+                for gpu_error in gpu_errors(gang, node, exit) {
+                    error = error.with(GPU_ERROR, gpu_error);
+                }
                 if !exit.stderr_tail.trim().is_empty() {
                     error = error.with("StdErr", exit.stderr_tail.trim_end());
                 }
@@ -226,6 +234,18 @@ impl RootCause<'_> {
             }
         }
     }
+}
+
+/// Errors of GPUs that explain a failed rank: those on its node, then failed GPUs of other nodes, for which it may have
+/// waited.
+fn gpu_errors(gang: &Gang, failed: &NodeId, exit: &RankExit) -> Vec<String> {
+    let own = bounded_errors(exit.gpu_errors.clone()).into_iter().map(|error| error.describe());
+    let others = gang.members.iter().filter(|member| member.node != failed).filter_map(|member| {
+        let mut errors = member.report?.exits.iter().flat_map(|exit| &exit.gpu_errors);
+        let error = errors.find(|error| xid_table::is_hardware(error.xid))?.clone().bounded();
+        Some(format!("{} On node {}", error.describe(), member.node))
+    });
+    own.chain(others).take(MAX_GPU_ERRORS).collect()
 }
 
 fn overdue_outcome(gang: &Gang) -> Outcome {

@@ -1,39 +1,31 @@
-//! GPU counters from `nvidia-smi`.
+//! GPU counters as lines of a table: those of the job's GPUs. Pure.
 
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::Duration;
-
-use tokio::process::Command;
-use tokio::time::timeout;
+use corro_model::gpu::GpuReading;
 
 /// Header line of the GPU table.
-pub const HEADER: &str = "time,gpu,utilization_percent,memory_used_mib,memory_total_mib,power_watts\n";
-const QUERY: &str = "--query-gpu=index,utilization.gpu,memory.used,memory.total,power.draw";
-/// A query that takes longer is dropped.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
+pub const HEADER: &str = "time,gpu,utilization_percent,memory_used_mib,memory_total_mib,power_watts,temperature_celsius,\
+                          ecc_errors_uncorrected\n";
 
-/// Path of `nvidia-smi`; `None` on machines without it.
-pub fn program() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join("nvidia-smi")).find(|tool| tool.is_file())
+/// Lines of the table, one for each GPU. A value that is not known is empty.
+pub fn lines(time: &str, readings: &[GpuReading]) -> String {
+    readings.iter().map(|reading| line(time, reading)).collect()
 }
 
-/// Output of `nvidia-smi`; `None` if it fails or takes too long.
-pub async fn query() -> Option<String> {
-    let mut tool = Command::new(program()?);
-    tool.args([QUERY, "--format=csv,noheader,nounits"]).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    let answer = timeout(QUERY_TIMEOUT, tool.output()).await.ok()?.ok()?;
-    answer.status.success().then(|| String::from_utf8_lossy(&answer.stdout).into_owned())
+fn line(time: &str, reading: &GpuReading) -> String {
+    let mib = |bytes: u64| bytes >> 20;
+    let values = [
+        text(reading.utilization_percent),
+        text(reading.memory_used_bytes.map(mib)),
+        text(reading.memory_total_bytes.map(mib)),
+        text(reading.power_watts),
+        text(reading.temperature_celsius),
+        text(reading.ecc_errors),
+    ];
+    format!("{time},{},{}\n", reading.gpu, values.join(","))
 }
 
-/// Lines of the table from the output, one for each GPU.
-pub fn lines(time: &str, answer: &str) -> String {
-    let line = |line: &str| {
-        let columns: Vec<&str> = line.split(',').map(str::trim).collect();
-        (columns.len() == 5).then(|| format!("{time},{}\n", columns.join(",")))
-    };
-    answer.lines().filter_map(line).collect()
+fn text(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
 }
 
 #[cfg(test)]
@@ -42,9 +34,19 @@ mod tests {
 
     #[test]
     fn every_gpu_has_its_line() {
-        let answer = "0, 97, 1024, 81559, 312.45\n1, [N/A], 0, 81559, [N/A]\nsomething else\n";
-        assert_eq!(lines("T", answer), "T,0,97,1024,81559,312.45\nT,1,[N/A],0,81559,[N/A]\n");
+        let all = GpuReading {
+            utilization_percent: Some(97),
+            memory_used_bytes: Some(1 << 30),
+            memory_total_bytes: Some(80 << 30),
+            power_watts: Some(312.4),
+            temperature_celsius: Some(61),
+            ecc_errors: Some(0),
+            ..GpuReading::default()
+        };
+        let lost = GpuReading { gpu: 1, memory_total_bytes: Some(80 << 30), lost: true, ..GpuReading::default() };
+        let text = lines("T", &[all, lost]);
+        assert_eq!(text, "T,0,97,1024,81920,312.4,61,0\nT,1,,,81920,,,\n");
         let columns = HEADER.trim_end().split(',').count();
-        assert!(lines("T", answer).lines().all(|line| line.split(',').count() == columns));
+        assert!(text.lines().all(|line| line.split(',').count() == columns));
     }
 }

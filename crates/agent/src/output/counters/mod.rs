@@ -1,5 +1,5 @@
 //! Performance counters of a job on this node, for clusters that configure them: a CSV file of the machine and the
-//! job's processes, and one of the GPUs if there are any, in `counters` beside the job's logs. Values that cannot be
+//! job's processes, and one of the job's GPUs if it has any, in `counters` beside the job's logs. Values that cannot be
 //! read or written are left out; nothing here fails a job.
 
 mod gpus;
@@ -12,8 +12,9 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use corro_model::NodeId;
+use corro_model::{AttemptId, NodeId};
 
+use crate::gpu::monitor::GpuMonitor;
 use crate::output::log_file::LogFile;
 use crate::output::output_dir::OutputDir;
 use crate::task_errors::now;
@@ -36,15 +37,26 @@ pub struct Counters {
 
 struct CsvFiles {
     machine: Arc<LogFile>,
-    gpus: Option<Arc<LogFile>>,
+    gpus: Option<GpuTable>,
     /// Tag prefix of the job's processes.
     tag: String,
+}
+
+struct GpuTable {
+    file: Arc<LogFile>,
+    monitor: GpuMonitor,
+    attempt: AttemptId,
 }
 
 impl Counters {
     /// Starts writing. `tag` is the prefix of the job's process tags. Blocks on the disk; `None` if nothing can be
     /// written.
-    pub fn start(logs: &OutputDir, node: &NodeId, tag: String) -> Option<Counters> {
+    pub fn start(
+        logs: &OutputDir,
+        node: &NodeId,
+        tag: String,
+        (monitor, attempt): (GpuMonitor, AttemptId),
+    ) -> Option<Counters> {
         let directory = logs.child(DIRECTORY).and_then(|directory| directory.make().map(|()| directory));
         let directory = match directory {
             Ok(directory) => directory,
@@ -62,7 +74,9 @@ impl Counters {
             Some(file)
         };
         let machine = table(format!("{node}.csv"), reading::HEADER)?;
-        let gpus = gpus::program().and_then(|_| table(format!("{node}-gpus.csv"), gpus::HEADER));
+        let has_gpus = monitor.has_gpus(&attempt);
+        let gpus = has_gpus.then(|| table(format!("{node}-gpus.csv"), gpus::HEADER)).flatten();
+        let gpus = gpus.map(|file| GpuTable { file, monitor, attempt });
         let (end, ended) = oneshot::channel();
         let work = tokio::spawn(write(CsvFiles { machine, gpus, tag }, ended));
         Some(Counters { end: Some(end), work })
@@ -88,16 +102,12 @@ async fn write(files: CsvFiles, mut ended: oneshot::Receiver<()>) {
     loop {
         let over = timeout(SAMPLE_INTERVAL, &mut ended).await.is_ok();
         let Ok(next) = read(files.tag.clone()).await else { return };
-        let gpus = match (&files.gpus, over) {
-            (Some(_), false) => gpus::query().await,
-            _ => None,
-        };
         let line = reading::line(&last.1, &next.1, next.0 - last.0);
         let (files, time) = (Arc::clone(&files), now().whole_seconds().to_string());
         let written = spawn_blocking(move || {
             files.machine.append(format!("{time},{line}\n").as_bytes());
-            if let (Some(file), Some(answer)) = (&files.gpus, gpus) {
-                file.append(gpus::lines(&time, &answer).as_bytes());
+            if let Some(GpuTable { file, monitor, attempt }) = files.gpus.as_ref().filter(|_| !over) {
+                file.append(gpus::lines(&time, &monitor.read(attempt)).as_bytes());
             }
         });
         if written.await.is_err() || over {

@@ -78,6 +78,7 @@ mod tests {
             stderr_tail: String::new(),
             out_of_memory: None,
             out_of_processes: None,
+            gpu_errors: Vec::new(),
         };
         let reports = ExitReports { ended: vec![1, 2], delayed: vec![delayed], release_at: None };
         for (stderr, expected) in [

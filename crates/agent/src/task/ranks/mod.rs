@@ -212,9 +212,15 @@ async fn exit_report(task: &Task, slot: &ProcessSlot<'_>, ended: ProcessEnd) -> 
     // A job that survived a refused fork should see it in its execution log.
     let must_check = failed || (!stopped && task.container.is_none());
     let out_of_processes = if must_check { task.out_of_processes().await.filter(|_| failed) } else { None };
+    let gpu_errors = match (failed, stopped) {
+        (true, _) => task.gpu_errors().await,
+        // It may have waited for a GPU that was lost, which made ranks of other nodes fail.
+        (false, true) => task.context.gpus.known_errors(&task.order.attempt),
+        (false, false) => Vec::new(),
+    };
     #[rustfmt::skip]
     let exit = RankExit {
-        rank, role, index, exit_code, signal, stopped, at: ended.at, stderr_tail, out_of_memory, out_of_processes,
+        rank, role, index, exit_code, signal, stopped, at: ended.at, stderr_tail, out_of_memory, out_of_processes, gpu_errors,
     };
     exit
 }

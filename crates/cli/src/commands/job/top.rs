@@ -1,7 +1,8 @@
-//! `corro job top`: a table of the processes of a job's ranks, and one of their collective engines ([`engine_table`]), refreshed until Ctrl-C. The
-//! server measures on request; nothing is stored.
+//! `corro job top`: a table of the processes of a job's ranks, one of their GPUs ([`gpu_table`]), and one of their collective engines
+//! ([`engine_table`]), refreshed until Ctrl-C. The server measures on request; nothing is stored.
 
 mod engine_table;
+mod gpu_table;
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -76,13 +77,16 @@ fn has_ended(error: &ClientError) -> bool {
     error.is_not_found() || error.to_string().contains("has no processes now")
 }
 
-/// One JSON object per rank, for scripts.
+/// One JSON object per rank, for scripts, each with the GPUs that the job may use on its node.
 fn json_rows(processes: &JobProcesses) -> Vec<Value> {
     let straggler = processes.straggler;
     let of_node = |node: &corro_model::batchai::NodeProcesses| {
-        let id = node.node_id.clone();
+        let (id, gpus) = (node.node_id.clone(), node.gpus.clone());
         node.processes.clone().into_iter().map(move |figures| {
             let mut row = json!({"node": id});
+            if !gpus.is_empty() {
+                row["gpus"] = json!(gpus);
+            }
             if !figures.engines.is_empty() {
                 row["straggler"] = figures.engines.iter().any(|engine| Some(engine.rank) == straggler).into();
             }
@@ -117,6 +121,7 @@ fn render_table(name: &str, processes: &JobProcesses) -> String {
             _ => lines.extend(node.processes.iter().map(|figures| process_line(id, figures))),
         }
     }
+    lines.extend(gpu_table::render(processes));
     lines.extend(engine_table::render(processes));
     lines.join("\n")
 }
@@ -154,7 +159,8 @@ mod tests {
             {"nodeId": "tvm-257509324_1-20180718t174802z-p", "answered": true, "processes": [
                 {"rank": 0, "pid": 4711, "state": "R", "cpuPercent": 99.5, "memoryBytes": 325058560, "threads": 12,
                  "processes": 2, "quietForMs": 400},
-                {"pid": 4800, "state": "S", "cpuPercent": 0.0, "memoryBytes": 2048, "threads": 1, "processes": 1}]},
+                {"pid": 4800, "state": "S", "cpuPercent": 0.0, "memoryBytes": 2048, "threads": 1, "processes": 1}],
+             "gpus": [{"gpu": 3, "name": "T4", "powerWatts": 70.5}]},
             {"nodeId": "tvm-257509324_2-20180718t174802z-p", "answered": false, "processes": []},
             {"nodeId": "tvm-257509324_3-20180718t174802z-p", "answered": true, "processes": []}]}))
         .expect("a literal")
@@ -172,6 +178,9 @@ mod tests {
                 "prep  tvm-257509324_1-20180718t174802z-p        4800  sleeping     0.0    2.0 KiB        1      1  none yet",
                 "?     tvm-257509324_2-20180718t174802z-p    did not answer",
                 "-     tvm-257509324_3-20180718t174802z-p    no process of the job runs here now",
+                "",
+                "GPU   NODE                                    GPU %     MEMORY         OF    POWER   TEMP   ECC  NAME",
+                "3     tvm-257509324_1-20180718t174802z-p          -          -          -     70 W      -     -  T4",
             ]
         );
     }
@@ -182,5 +191,6 @@ mod tests {
         assert_eq!(rows.len(), 2);
         assert_eq!((&rows[0]["rank"], &rows[0]["cpuPercent"]), (&json!(0), &json!(99.5)));
         assert_eq!(rows[1]["node"], "tvm-257509324_1-20180718t174802z-p");
+        assert_eq!(rows[1]["gpus"], json!([{"gpu": 3, "name": "T4", "powerWatts": 70.5}]));
     }
 }

@@ -22,6 +22,7 @@ mod stderr;
 mod tests;
 mod text;
 mod variables;
+mod xid;
 
 pub use self::facts::JobFacts;
 pub use self::project::{ProjectFiles, project_root};
@@ -31,7 +32,8 @@ pub use self::stderr::ErrorOutput;
 use self::rule::Rule;
 
 /// All rules, in the order in which they are tried.
-const FAMILIES: [&[Rule]; 10] = [
+const FAMILIES: [&[Rule]; 12] = [
+    xid::HARDWARE,
     memory::LIMITS,
     pip::RULES,
     python::RULES,
@@ -41,6 +43,7 @@ const FAMILIES: [&[Rule]; 10] = [
     network::RULES,
     shell::RULES,
     files::RULES,
+    xid::OTHERS,
     signals::RULES,
 ];
 
@@ -71,6 +74,7 @@ pub fn find_error_line(output: &ErrorOutput<'_>) -> Option<usize> {
         exit: Default::default(),
         is_out_of_memory: false,
         is_out_of_processes: false,
+        xids: Vec::new(),
         output: output.clone(),
     };
     let known = rules().find_map(|rule| rule.find(&failure).into_iter().find_map(|found| found.index));

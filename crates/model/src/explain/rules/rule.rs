@@ -13,6 +13,8 @@ pub struct Failure<'a> {
     pub is_out_of_memory: bool,
     /// The job reached its limit of processes.
     pub is_out_of_processes: bool,
+    /// Numbers of the errors of the job's GPUs in the kernel's log, the most telling first.
+    pub xids: Vec<u32>,
     pub output: ErrorOutput<'a>,
 }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use corro_model::gpu::{self, GpuReading};
 use corro_model::host::{Host, HostNode, HostState};
 use corro_model::{ApiError, NodeId, Timestamp};
 use corro_store::{Drain, HostRecord, NodeRecord, State, Txn};
@@ -23,7 +24,13 @@ pub struct Hosts(Arc<Mutex<Registry>>);
 struct Registry {
     join_endpoint: Option<JoinEndpoint>,
     /// Last heartbeat of each host since this server started.
-    heartbeats: HashMap<String, (Instant, Timestamp)>,
+    heartbeats: HashMap<String, Heartbeat>,
+}
+
+struct Heartbeat {
+    at: Instant,
+    time: Timestamp,
+    gpus: Vec<GpuReading>,
 }
 
 /// URL at which hosts join, and the fingerprint of the CA that they must trust.
@@ -47,8 +54,10 @@ impl Hosts {
         self.lock().join_endpoint.clone()
     }
 
-    pub fn record_heartbeat(&self, host: &str, now: Timestamp) {
-        self.lock().heartbeats.insert(host.to_owned(), (Instant::now(), now));
+    /// Records a report and the state of the host's GPUs in it.
+    pub fn record_heartbeat(&self, host: &str, now: Timestamp, gpus: Vec<GpuReading>) {
+        let heartbeat = Heartbeat { at: Instant::now(), time: now, gpus: gpu::bounded(gpus) };
+        self.lock().heartbeats.insert(host.to_owned(), heartbeat);
     }
 
     pub fn remove(&self, host: &str) {
@@ -56,15 +65,28 @@ impl Hosts {
     }
 
     pub fn is_alive(&self, host: &str) -> bool {
-        self.lock().heartbeats.get(host).is_some_and(|(at, _)| at.elapsed() < SILENT_AFTER)
+        self.lock().heartbeats.get(host).is_some_and(Heartbeat::is_recent)
     }
 
     fn last_heartbeat(&self, host: &str) -> Option<Timestamp> {
-        self.lock().heartbeats.get(host).map(|(_, at)| *at)
+        self.lock().heartbeats.get(host).map(|heartbeat| heartbeat.time)
+    }
+
+    /// State of the GPUs of a host that reports.
+    fn gpus(&self, host: &str) -> Vec<GpuReading> {
+        let registry = self.lock();
+        let recent = registry.heartbeats.get(host).filter(|heartbeat| heartbeat.is_recent());
+        recent.map_or_else(Vec::new, |heartbeat| heartbeat.gpus.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
         self.0.lock().expect("no one panics while holding the hosts")
+    }
+}
+
+impl Heartbeat {
+    fn is_recent(&self) -> bool {
+        self.at.elapsed() < SILENT_AFTER
     }
 }
 
@@ -177,6 +199,7 @@ impl App {
             joined: record.joined,
             last_heard: self.fleet.hosts.last_heartbeat(key).unwrap_or(record.heard),
             nodes,
+            gpu_readings: self.fleet.hosts.gpus(key),
             note,
         }
     }

@@ -52,6 +52,7 @@ impl App {
         if let ExecutionState::Running = explanation.state {
             // Only the nodes know whether ranks are stalled, and when they wrote to logs that are on no share.
             let nodes = self.job_processes(path, false).await.map_or_else(|_| Vec::new(), |found| found.nodes);
+            explanation.sentences.extend(explain::describe_lost_gpus(&nodes));
             let processes = nodes.iter().flat_map(|node| &node.processes);
             let stall = find_stall(processes, STALL_THRESHOLD_MS);
             explanation.sentences.extend(stall.map(|awaited| explain::describe_stall(&awaited, &nodes)));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use corro_model::batchai::engines::straggler;
 use corro_model::batchai::{JobProcesses, NodeProcesses};
+use corro_model::gpu;
 use corro_model::node::{TaskStats, ToNode};
 use corro_model::{ApiError, NodeId};
 use tokio::sync::{Notify, mpsc};
@@ -55,7 +56,8 @@ impl ProcessStats {
 
     pub fn record(&self, node: &NodeId, stats: TaskStats) {
         if let Some(channel) = self.lock().get_mut(node) {
-            channel.reply = Some((Instant::now(), stats));
+            let gpus = gpu::bounded(stats.gpus);
+            channel.reply = Some((Instant::now(), TaskStats { gpus, ..stats }));
         }
         self.0.replied.notify_waiters();
     }
@@ -118,12 +120,10 @@ impl App {
             return Err(ApiError::conflict("JobNotRunning", message));
         }
         let replies = self.fleet.process_stats.query(&nodes).await;
-        let nodes = nodes.into_iter().zip(replies).map(|(node_id, reply)| NodeProcesses {
-            node_id,
-            answered: reply.is_some(),
-            processes: reply
-                .filter(|stats| stats.attempt.as_ref() == Some(&attempt))
-                .map_or_else(Vec::new, |f| f.processes),
+        let nodes = nodes.into_iter().zip(replies).map(|(node_id, reply)| {
+            let answered = reply.is_some();
+            let own = reply.filter(|stats| stats.attempt.as_ref() == Some(&attempt)).unwrap_or_default();
+            NodeProcesses { node_id, answered, processes: own.processes, gpus: own.gpus }
         });
         let nodes: Vec<NodeProcesses> = nodes.collect();
         let engines = nodes.iter().flat_map(|node| &node.processes).flat_map(|process| &process.engines);

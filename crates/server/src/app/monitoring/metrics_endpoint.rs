@@ -29,6 +29,7 @@ impl App {
             return Err(ApiError::new(403, "AuthorizationFailed", message));
         }
         let mut families = state_metrics(&self.snapshot(), self.now());
+        families.extend(self.gpu_metrics());
         families.extend(self.http_metrics());
         families.extend(self.store_metrics());
         families.extend(self.trace_metrics());

@@ -1,8 +1,9 @@
-// A job's ranks by node: resource use while running, exit status afterwards.
+// A job's ranks by node: resource use while running, with that of its GPUs, and exit status afterwards.
 
 import { api } from './api.js';
 import { h, mark, text } from './dom.js';
 import { bytes, setState, table } from './components.js';
+import { GpuTable } from './gpu-table.js';
 import { short } from './times.js';
 
 const STATES = { R: 'running', S: 'sleeping', I: 'sleeping', D: 'disk', T: 'stopped', t: 'stopped', Z: 'ended', X: 'ended' };
@@ -34,7 +35,8 @@ export class JobRanks {
           fill: (cell, row) => text(cell, row.quiet === undefined ? '' : `${short(row.quiet)} ago`) },
       ],
     });
-    this.element = h('div', { id: 'ranks' }, this.table.element);
+    this.gpus = new GpuTable();
+    this.element = h('div', { id: 'ranks' }, this.table.element, this.gpus.element);
   }
 
   /** Sets the job's properties; `steps` name its nodes. */
@@ -43,6 +45,7 @@ export class JobRanks {
     const { executionState: state, executionInfo: info } = properties;
     if (state === 'running') return this.refresh();
     this.onProcesses(null);
+    this.gpus.set([]);
     if (state === 'terminating') return undefined;
     const placement = steps.findLast((step) => step.what === 'job.placed');
     const nodes = state === 'queued' ? [] : (placement?.detail?.nodes ?? []).map((node) => node.nodeId ?? node);
@@ -65,6 +68,7 @@ export class JobRanks {
       const report = await api.get(`${this.id}/processes`, { orNone: true });
       if (this.properties.executionState !== 'running' || !report.nodes.length) return;
       this.draw(report.nodes.flatMap((node) => this.makeRows(node)));
+      this.gpus.set(report.nodes);
       this.onProcesses(report);
     } catch (error) {
       // The job was just deleted, or its nodes cannot be reached now.

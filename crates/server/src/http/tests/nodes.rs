@@ -1,6 +1,7 @@
 //! Single nodes: listing, preemption and processes, by role.
 
 use corro_model::batchai::RankStats;
+use corro_model::gpu::GpuReading;
 use corro_model::node::{FromRecording, TaskStats, ToNode};
 use corro_model::{GroupKey, NodeId};
 use corro_store::{NodeRecord, StoreError};
@@ -126,20 +127,29 @@ async fn a_running_job_without_a_share_is_explained_by_what_its_nodes_report() {
         let snapshot = test_server.app.snapshot();
         snapshot.jobs.get(&GroupKey::new("g").workspace("w").experiment("e").job("j")).expect("a job").attempt()
     };
-    let stats = test_server.app.fleet.process_stats.clone();
+    let (stats, on) = (test_server.app.fleet.process_stats.clone(), node.clone());
     let agent = tokio::spawn(async move {
         while let Some(ToNode::Look) = requests.recv().await {
             let process = RankStats { rank: Some(0), quiet_for_ms: Some(12_345), ..RankStats::default() };
-            stats.record(&node, TaskStats { attempt: Some(attempt.clone()), processes: vec![process] });
+            let lost = GpuReading { gpu: 1, lost: true, ..GpuReading::default() };
+            stats.record(
+                &node,
+                TaskStats { attempt: Some(attempt.clone()), processes: vec![process], gpus: vec![lost] },
+            );
         }
     });
+    let lost = format!(
+        "GPU 1 of node {on} is no longer found by the driver. Processes that use it fail or hang; the operator has to reset \
+         the GPU or reboot the machine."
+    );
     let said = test_server.request("GET", &format!("{path}/why"), Value::Null).await.is(200).body;
     let sentences: Vec<&str> = said["sentences"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     assert_eq!(
-        sentences[sentences.len() - 2..],
+        sentences[sentences.len() - 3..],
         [
             "Its output is written to $AZ_BATCHAI_JOB_TEMP/x on its nodes, which is not a share: to follow and keep it, \
              mount a share and set stdOutErrPathPrefix to a directory on it.",
+            lost.as_str(),
             "Its processes have written no output for 12 s.",
         ]
     );

@@ -1,6 +1,7 @@
 //! Decisions for hand-made gangs.
 
 use super::*;
+use corro_model::gpu::XidError;
 use corro_model::node::HostPorts;
 use corro_model::{AttemptId, Timestamp};
 
@@ -24,6 +25,7 @@ fn exit(rank: usize, code: i32, at: i64) -> RankExit {
     #[rustfmt::skip]
     let exit = RankExit {
         rank, role, index: rank, exit_code, signal, stopped, at, stderr_tail, out_of_memory, out_of_processes,
+        gpu_errors: Vec::new(),
     };
     exit
 }
@@ -255,6 +257,28 @@ fn a_terminated_job_waits_for_its_ranks() {
         is(GangDecision::End(Outcome::Failed { exit_code: None, errors: vec![] })),
     );
     check([done(), done()], |gang| gang.evicted = Some(9), is(GangDecision::End(Outcome::Interrupted)));
+}
+
+#[test]
+fn errors_of_gpus_are_details_those_of_the_failed_node_first() {
+    let xid = |number: u32, line: &str| {
+        let line = format!("NVRM: Xid (PCI:0000:3b:00): {number}, {line}");
+        XidError { gpu: Some(0), ..XidError::parse(&line).expect("an error") }
+    };
+    let failed = RankExit { gpu_errors: vec![xid(43, "")], ..exit(0, 1, 1) };
+    let elsewhere = vec![xid(79, "GPU has fallen off the bus."), xid(45, "")];
+    let stopped = RankExit { stopped: true, gpu_errors: elsewhere, ..exit(1, 143, 3) };
+    check(
+        [Some(ended(vec![failed])), Some(ended(vec![stopped]))],
+        |_| {},
+        |step| {
+            let GangDecision::End(Outcome::Failed { errors, .. }) = step else { panic!("{step:?}") };
+            let details = errors[0].details.iter().filter(|detail| detail.name == "GpuError");
+            let found: Vec<&str> = details.map(|detail| detail.value.as_str()).collect();
+            let other = format!("Xid 79 of GPU 0 (0000:3b:00): GPU has fallen off the bus. On node {}", node(2));
+            assert_eq!(found, ["Xid 43 of GPU 0 (0000:3b:00)", other.as_str()]);
+        },
+    );
 }
 
 #[test]

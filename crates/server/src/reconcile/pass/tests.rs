@@ -137,6 +137,7 @@ fn exited(state: &State, name: &str, exit_code: i32) -> ObservedNode {
         stderr_tail: "Traceback\nboom\n".to_owned(),
         out_of_memory: None,
         out_of_processes: None,
+        gpu_errors: Vec::new(),
     };
     let task = ObservedTask { attempt, phase: TaskPhase::Ended { failure: None }, exits: vec![exit] };
     ObservedNode { task: Some(task), ..ready() }

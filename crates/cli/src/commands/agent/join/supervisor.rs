@@ -13,6 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use corro_agent::host::gpu_states::GpuStates;
 use corro_agent::host::inventory::restrict_gpus;
 use corro_agent::host::{self, HostClient, HostError};
 use corro_hosting::providers::local::{LocalNodes, LocalNodesConfig};
@@ -94,9 +95,11 @@ pub async fn run(config: HostConfig) -> Result<(), CliError> {
     let stop = wait_for_shutdown_signal();
     tokio::pin!(stop);
     note(format_args!("host {} serves {}; Ctrl-C ends it and its nodes", link.name(), endpoint.server));
+    let gpus = GpuStates::start(agent_options.gpus);
     let mut is_unreachable = false;
     loop {
-        let report = HostReport { inventory: inventory.clone(), living: host.live_nodes() };
+        let (inventory, gpus) = (inventory.clone(), gpus.latest());
+        let report = HostReport { inventory, living: host.live_nodes(), gpus };
         tokio::select! {
             answer = link.report(&report) => match answer {
                 Ok(desired) => {

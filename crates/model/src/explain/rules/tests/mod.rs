@@ -11,6 +11,7 @@ mod pip;
 mod python;
 mod shell;
 mod signals;
+mod xid;
 
 use serde_json::{Value, json};
 
@@ -66,6 +67,7 @@ struct Job {
     project: Option<ProjectFiles>,
     is_preparation: bool,
     limits: (bool, bool),
+    xids: Vec<u32>,
 }
 
 /// A job with a command line.
@@ -76,6 +78,7 @@ fn job() -> Job {
         project: None,
         is_preparation: false,
         limits: (false, false),
+        xids: Vec::new(),
     }
 }
 
@@ -104,7 +107,8 @@ impl Job {
         spec.as_object_mut().expect("an object").extend(self.settings.as_object().expect("an object").clone());
         let spec: JobSpec = serde_json::from_value(spec).expect("a job");
         let (is_out_of_memory, is_out_of_processes) = self.limits;
-        let failure = Failure { exit, is_out_of_memory, is_out_of_processes, output: ErrorOutput::parse(stderr) };
+        let (xids, output) = (self.xids.clone(), ErrorOutput::parse(stderr));
+        let failure = Failure { exit, is_out_of_memory, is_out_of_processes, xids, output };
         let (is_preparation, project) = (self.is_preparation, self.project.as_ref());
         diagnose(&failure, &JobFacts { spec: &spec, is_preparation, vm_size: self.vm_size, project })
     }

@@ -1,9 +1,10 @@
-// Node page: its state and job, and CPU and memory of its tasks over time.
+// Node page: its state and job, its GPUs, and CPU, memory and GPUs of its tasks over time.
 
 import { api } from '../api.js';
 import { h, mark, put, text } from '../dom.js';
 import { failure, panel, setState } from '../components.js';
 import { refreshOn } from '../event-stream.js';
+import { GpuTable } from '../gpu-table.js';
 import { displayState, numberOf } from '../node-tiles.js';
 import { ResourceCharts } from '../resource-charts.js';
 import { nameOf, pageOf } from '../routes.js';
@@ -20,12 +21,14 @@ export async function show(root, params, context) {
   const job = h('dd');
   const errorNote = h('div');
   const charts = new ResourceCharts(params.node, 'resources');
+  const gpus = new GpuTable();
+  const gpuPanel = panel('GPUs', h('span', { class: 'soft small' }, 'of its job'), gpus.element);
   const none = h('p', { class: 'empty' }, 'No measurements. They are taken every few seconds while the node runs a job, since the start of the server.');
   const facts = [['Cluster', h('dd', null, h('a', { href: pageOf(clusterId) }, params.cluster))], ['Job', job], ['Since', h('dd', null, since)], ['Id', h('dd', { class: 'mono' }, params.node)]];
   put(root, h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('a', { href: '/ui/nodes' }, 'Nodes'), h('a', { href: pageOf(clusterId) }, params.cluster)),
     h('div', { class: 'head' }, h('h1', null, `Node ${number}`), stateLabel), errorNote,
     h('dl', { class: 'panel facts' }, facts.map(([name, value]) => h('div', null, h('dt', null, name), value))),
-    panel('CPU and memory', h('span', { class: 'soft small' }, 'before now'), none, charts.element));
+    gpuPanel, panel('CPU, memory and GPUs', h('span', { class: 'soft small' }, 'before now'), none, charts.element));
 
   async function refresh() {
     try {
@@ -36,8 +39,10 @@ export async function show(root, params, context) {
       setAgo(since, node.since);
       const [experiment, name] = (node.job ?? '').split('/');
       put(job, name ? h('a', { href: pageOf(`${params.workspace}/experiments/${experiment}/jobs/${name}`) }, node.job) : text(h('span', { class: 'soft' }), 'none'));
-      const { points } = await api.get(`${clusterId}/nodes/${encodeURIComponent(params.node)}/resources`);
+      const { points, gpus: readings = [] } = await api.get(`${clusterId}/nodes/${encodeURIComponent(params.node)}/resources`);
       charts.set([{ label: 'all processes', points }], Date.now());
+      gpus.set([{ nodeId: params.node, gpus: readings }]);
+      mark(gpuPanel, 'hidden', readings.length ? null : '');
       mark(none, 'hidden', points.length ? '' : null);
       mark(charts.element, 'hidden', points.length ? null : '');
       put(errorNote);
