@@ -3,6 +3,8 @@
 
 #[path = "gpus/browser.rs"]
 mod browser;
+#[path = "gpus/doctor.rs"]
+mod doctor;
 mod harness;
 #[path = "gpus/host.rs"]
 mod host;
@@ -10,7 +12,7 @@ mod host;
 mod job;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use harness::{IN_WORKSPACE, Site};
 use serde_json::{Value, json};
@@ -77,4 +79,9 @@ pub fn submit(site: &Site, name: &str, command: &str) {
     site.write("job.json", job.to_string());
     let create = format!("batchai job create {IN_WORKSPACE} -e cifar -c two -n {name} -f job.json");
     site.corro(&format!("{create} --storage-account-name mystorageaccount")).ok();
+}
+
+/// Directory of the tests' C sources.
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/gpus")
 }

@@ -54,6 +54,10 @@ fn main() -> ExitCode {
     {
         return ExitCode::from(code);
     }
+    if arguments.get(1).is_some_and(|command| command == commands::doctor::gpu::self_test::SUBCOMMAND) {
+        // Loads the libraries of GPUs, which may crash or hang.
+        return ExitCode::from(commands::doctor::gpu::self_test::run(&arguments[2..]));
+    }
     if let Some(arguments) = ssh_shim_arguments(&arguments) {
         return run_ssh_shim(arguments);
     }

@@ -1,6 +1,7 @@
-//! `corro doctor`: checks this machine: cores, memory, GPUs, container engine, disk, port, the programs that jobs need, and which isolation and limits
-//! can be enforced on jobs ([`isolation`]). Leaves no files.
+//! `corro doctor`: checks this machine: cores, memory, GPUs with their driver and libraries ([`gpu`]), container engine, disk, port, the programs that
+//! jobs need, and which isolation and limits can be enforced on jobs ([`isolation`]). Leaves no files.
 
+pub mod gpu;
 mod isolation;
 
 use std::fs;
@@ -45,7 +46,9 @@ impl Severity {
 }
 
 pub async fn run(_args: DoctorArgs) -> Result<(), CliError> {
-    let mut findings = vec![cores(), memory(), gpus(), containers().await, disk(), port(), shell(), python(), kernel()];
+    let mut findings = vec![cores(), memory(), gpus()];
+    findings.extend(gpu::findings().await);
+    findings.extend([containers().await, disk(), port(), shell(), python(), kernel()]);
     findings
         .extend(tokio::task::spawn_blocking(isolation::findings).await.map_err(|error| CliError::from_error(&error))?);
     for Finding { severity, subject, text } in &findings {
