@@ -22,6 +22,8 @@ const LIMIT_MS: f64 = 200.0;
 const PAGES: usize = 100;
 /// A job that keeps running and prints a metric per second.
 const JOB: &str = "stays";
+/// Ended jobs, for the table of runs.
+const RUNS: usize = 8;
 
 pub fn run(scale: Scale) -> Result<Verdict> {
     ensure!(
@@ -30,16 +32,16 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     );
     let mut site = Site::new()?;
     site.up_with(&["--rate", "1000000", "--no-containers"])?;
-    make_resources(&site, 1)?;
+    make_resources(&site, 2)?;
     let api = Api::connect(&site)?;
-    api.wait_for_idle_nodes(1)?;
-    submit(&site)?;
+    api.wait_for_idle_nodes(2)?;
+    submit(&site, &api)?;
     let id = format!(
         "/subscriptions/{}/resourceGroups/{GROUP}/providers/Microsoft.BatchAI/workspaces/{WORKSPACE}/experiments/{EXPERIMENT}/jobs/{JOB}",
         api.subscription()
     );
-    let visits = measure_visits(&site, scale.pick(6, 40))?;
-    let seconds = scale.pick(8, 30);
+    let visits = measure_visits(&site, scale.pick(4, 40))?;
+    let seconds = scale.pick(6, 30);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let client = Client::new(&site.profile()?)?;
     let overview = Page::Overview { subscription: api.subscription().to_owned() };
@@ -64,14 +66,22 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     Ok(Verdict { met: heaviest < LIMIT_KB && slowest < LIMIT_MS, figures })
 }
 
-fn submit(site: &Site) -> Result<()> {
-    let line = "i=0; while :; do i=$((i+1)); echo step=$i loss=0.$i; sleep 1; done";
-    let mut job = job_json(json!({"customToolkitSettings": {"commandLine": line}}));
-    job["properties"]["nodeCount"] = json!(1);
-    std::fs::write(site.path().join("job.json"), job.to_string())?;
-    site.corro(&format!(
-        "batchai job create {IN_WORKSPACE} -e {EXPERIMENT} -c {CLUSTER} -n {JOB} -f job.json --storage-account-name {ACCOUNT}"
-    ))
+/// Submits the runs, one after another on one node, and the job that stays on the other.
+fn submit(site: &Site, api: &Api) -> Result<()> {
+    let submit = |name: &str, line: &str| {
+        let mut job = job_json(json!({"customToolkitSettings": {"commandLine": line}}));
+        job["properties"]["nodeCount"] = json!(1);
+        std::fs::write(site.path().join("job.json"), job.to_string())?;
+        site.corro(&format!(
+            "batchai job create {IN_WORKSPACE} -e {EXPERIMENT} -c {CLUSTER} -n {name} -f job.json --storage-account-name {ACCOUNT}"
+        ))
+    };
+    submit(JOB, "i=0; while :; do i=$((i+1)); echo step=$i loss=0.$i; sleep 1; done")?;
+    let runs: Vec<String> = (1..=RUNS).map(|n| format!("run-{n}")).collect();
+    for (n, name) in runs.iter().enumerate() {
+        submit(name, &format!("for i in 1 2 3; do echo step=$i loss=0.$i accuracy=0.{n}$i; done # --lr 0.{n}"))?;
+    }
+    runs.iter().try_for_each(|name| api.wait_for_success(name))
 }
 
 /// Measurements of one page.
@@ -101,11 +111,20 @@ fn measure_visits(site: &Site, times: usize) -> Result<Vec<PageVisits>> {
     wait_for_value(|| evaluate(TRANSFERRED_BYTES))?;
     send("url", json!({"url": "about:blank"}))?;
     let workspace = format!("{GROUP}:{WORKSPACE}");
+    let job = format!("jobs/{workspace}/{EXPERIMENT}/{JOB}");
+    let (node, _) = site.agents().into_iter().next().context("there is no node")?;
     let pages = [
         ("overview", String::new()),
         ("cluster", format!("clusters/{workspace}/{CLUSTER}")),
-        ("job", format!("jobs/{workspace}/{EXPERIMENT}/{JOB}")),
-        ("experiment", format!("experiments/{workspace}/{EXPERIMENT}")),
+        ("jobs", "jobs".to_owned()),
+        ("job", job.clone()),
+        ("job, ranks", format!("{job}?tab=ranks")),
+        ("job, resources", format!("{job}?tab=resources")),
+        ("job, job.json", format!("{job}?tab=source")),
+        ("runs of an experiment", format!("experiments/{workspace}/{EXPERIMENT}")),
+        ("submit", "submit".to_owned()),
+        ("nodes", "nodes".to_owned()),
+        ("node", format!("nodes/{workspace}/{CLUSTER}/{node}")),
         ("shares", "shares".to_owned()),
         ("usage", "usage".to_owned()),
     ];
