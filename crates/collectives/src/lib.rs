@@ -77,6 +77,10 @@
 //! children. [`device`] executes operations on the memory of GPUs. [`coordinator`] is Horovod's negotiation, [`engine`] the named API on top of both, [`optimizer`] the training interface.
 //! [`settings`] lists the environment variables, [`observe`] has timeline, status and autotuning.
 
+// Unit tests share the ranks of `tests/ranks`, which name the crate.
+#[cfg(test)]
+extern crate self as corro_collectives;
+
 pub mod affinity;
 pub mod algorithm;
 pub mod algorithm_override;

@@ -19,10 +19,12 @@ pub enum ExportError {
 pub struct Exports {
     by_base: BTreeMap<DevicePtr, Entry>,
     n_entries: usize,
-    /// Entries whose allocation was freed, to be reported.
-    freed: Vec<u32>,
-    /// Reported entries and the number of the operation that reported them; they are used again two operations later.
+    /// Entries whose allocation was freed, to be reported, and the number of the last operation that used them.
+    freed: VecDeque<(u32, u32)>,
+    /// Reported entries, likewise.
     reported: VecDeque<(u32, u32)>,
+    /// Operation for which freed allocations were looked for.
+    swept_at: Option<u32>,
 }
 
 struct Entry {
@@ -48,6 +50,7 @@ impl Exports {
             return Ok(location);
         }
         let allocation = driver.allocation_of(ptr).map_err(ExportError::Driver)?;
+        self.forget_freed(driver, number);
         self.forget_overlapping(&allocation);
         let handle = driver.export(allocation.base).ok();
         let index = match handle {
@@ -85,7 +88,18 @@ impl Exports {
         }
     }
 
-    /// Forgets allocations that were freed, since a new one takes their addresses.
+    /// Forgets allocations that were freed, once for each operation with a new allocation: others must not keep them mapped.
+    fn forget_freed(&mut self, driver: &dyn Driver, number: u32) {
+        if self.swept_at.replace(number) == Some(number) {
+            return;
+        }
+        let is_freed = |base: DevicePtr, id: u64| driver.allocation_id(base).ok() != Some(id);
+        let known = self.by_base.iter().map(|(base, entry)| (*base, entry.allocation.id));
+        let gone: Vec<DevicePtr> = known.filter(|(base, id)| is_freed(*base, *id)).map(|(base, _)| base).collect();
+        gone.into_iter().for_each(|base| self.forget(base));
+    }
+
+    /// Forgets allocations whose addresses a new one has taken.
     fn forget_overlapping(&mut self, allocation: &Allocation) {
         let end = allocation.base + allocation.n_bytes.max(1);
         let overlaps =
@@ -98,21 +112,20 @@ impl Exports {
     fn forget(&mut self, base: DevicePtr) {
         let Some(entry) = self.by_base.remove(&base) else { return };
         if entry.handle.is_some() {
-            self.freed.push(entry.index);
+            self.freed.push_back((entry.index, entry.last_use));
         }
     }
 
-    /// An unused entry; the least recently used one if there is none, but none that the last two operations have used.
+    /// An unused entry, or one whose allocation was freed, or the least recently used one; but none that the last two operations have used.
     fn free_index(&mut self, number: u32) -> Option<u32> {
         if self.n_entries < MAX_ALLOCATIONS {
             self.n_entries += 1;
             return Some(self.n_entries as u32 - 1);
         }
-        if let Some((reported_at, index)) = self.reported.front().copied()
-            && number.wrapping_sub(reported_at) > 2
-        {
-            self.reported.pop_front();
-            return Some(index);
+        for unused in [&mut self.reported, &mut self.freed] {
+            if let Some(at) = unused.iter().position(|(_, last_use)| number.wrapping_sub(*last_use) > 2) {
+                return unused.remove(at).map(|(index, _)| index);
+            }
         }
         let is_idle = |entry: &&Entry| entry.handle.is_some() && number.wrapping_sub(entry.last_use) > 2;
         let oldest = self.by_base.values().filter(is_idle).max_by_key(|entry| number.wrapping_sub(entry.last_use))?;
@@ -121,12 +134,12 @@ impl Exports {
         Some(index)
     }
 
-    /// Freed entries to report with this operation.
-    pub fn take_freed(&mut self, number: u32) -> Vec<u32> {
+    /// Freed entries to report with an operation.
+    pub fn take_freed(&mut self) -> Vec<u32> {
         let n = self.freed.len().min(MAX_FREED);
-        let freed: Vec<u32> = self.freed.drain(..n).collect();
-        self.reported.extend(freed.iter().map(|index| (number, *index)));
-        freed
+        let freed: Vec<(u32, u32)> = self.freed.drain(..n).collect();
+        self.reported.extend(&freed);
+        freed.into_iter().map(|(index, _)| index).collect()
     }
 }
 

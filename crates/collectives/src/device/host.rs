@@ -64,6 +64,13 @@ impl HostTransport {
         self.context.as_ref()
     }
 
+    /// A rank that had joined, or passed host memory, passes memory of a device from now on.
+    pub fn use_device(&mut self, context: Option<&Arc<DeviceContext>>) {
+        if self.context.is_none() {
+            self.context = context.cloned();
+        }
+    }
+
     /// Allreduce of tensors, in order. On return the results are in the outputs, for a rank with a device after the work in its stream.
     pub fn allreduce(
         &mut self,

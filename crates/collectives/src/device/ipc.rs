@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use crate::communicator::Communicator;
 use crate::coordinator::Kind;
 use crate::device::adasum;
-use crate::device::context::{DeviceContext, DeviceMemory};
+use crate::device::context::{DeviceContext, DeviceEvent, DeviceMemory};
 use crate::device::driver::{Current, DevicePtr, HostMemory};
 use crate::device::error::DeviceError;
 use crate::device::exports::{ExportError, Exports, Imports};
 use crate::device::ipc_layout::{Description, FLAG_BYTES, IpcArea, Location, MAX_TENSORS, TensorLocation};
 use crate::device::operation::{DeviceOperation, DeviceTensor, LocalTensor};
 use crate::device::plan::{MemberTensor, PlannedTensor};
-use crate::device::tasks::TaskTable;
+use crate::device::tasks::{TaskTable, VECTOR_BYTES};
 use crate::dtype::Dtype;
 use crate::op::Combine;
 use crate::transport::shm::segment::CommRegion;
@@ -38,6 +38,8 @@ pub struct IpcTransport {
 }
 
 struct Shared {
+    /// This member.
+    me: usize,
     area: IpcArea,
     flags: HostMemory,
     /// Keeps the memory mapped.
@@ -49,8 +51,8 @@ struct Shared {
 struct Described {
     /// Addresses with which this member takes part, by tensor.
     local: Vec<Option<LocalTensor>>,
-    /// Copies in exportable memory of tensors that cannot be exported, by tensor.
-    bounces: Vec<(usize, DeviceMemory)>,
+    /// Copies in exportable memory of tensors that cannot be exported: the tensor, the address of its output, and the memory.
+    bounces: Vec<(usize, DevicePtr, DeviceMemory)>,
 }
 
 impl IpcTransport {
@@ -62,7 +64,7 @@ impl IpcTransport {
                 let flags = unsafe { context.driver.register_host(base.cast(), FLAG_BYTES)? };
                 // SAFETY: the region has an area for all its members, zero at first, and is kept beside.
                 let area = unsafe { IpcArea::new(base, communicator.size()) };
-                Some(Shared { area, flags, _region: region })
+                Some(Shared { me: communicator.rank(), area, flags, _region: region })
             }
             _ => None,
         };
@@ -181,13 +183,18 @@ impl IpcTransport {
                     Ok(location) => (location, local),
                     Err(ExportError::Driver(error)) => return Err(error.into()),
                     Err(ExportError::NotExportable) => {
-                        let n_bytes = tensor.input_bytes.max(tensor.output_bytes);
+                        // Apart as the tensors are: the leader reads inputs while it writes outputs.
+                        let output_at = match local.input == local.output {
+                            true => 0,
+                            false => tensor.input_bytes.next_multiple_of(VECTOR_BYTES),
+                        };
+                        let n_bytes = tensor.input_bytes.max(output_at + tensor.output_bytes);
                         let memory = context.allocate(n_bytes as usize);
                         let memory = memory.map_err(|error| DeviceError::fusion_buffer(error, n_bytes))?;
-                        let used = LocalTensor { input: memory.ptr(), output: memory.ptr() };
+                        let used = LocalTensor { input: memory.ptr(), output: memory.ptr() + output_at };
                         let location = self.locate(me, tensor, used).map_err(|_| DeviceError::CannotExport)?;
                         copies.push(tensor.input_bytes, &[local.input], &[memory.ptr()]);
-                        described.bounces.push((index, memory));
+                        described.bounces.push((index, used.output, memory));
                         (location, used)
                     }
                 }
@@ -197,7 +204,7 @@ impl IpcTransport {
         }
         // SAFETY: the tensors' memory is valid until the operation is complete; the copies' memory is used in this stream only.
         unsafe { context.launch(context.ready_stream, &copies, Dtype::U8, Combine::Sum, 1.0, 1.0)? };
-        let freed = self.exports.take_freed(number);
+        let freed = self.exports.take_freed();
         // SAFETY: this member's description of the next operation, before its barrier.
         unsafe {
             let description = &mut *area.description(me, number);
@@ -287,10 +294,10 @@ impl IpcTransport {
     /// Copies results from exportable memory to the tensors.
     fn copy_back(&self, tensors: &[DeviceTensor<'_>], described: &Described) -> Result<(), DeviceError> {
         let mut copies = TaskTable::new(1);
-        for (index, memory) in &described.bounces {
+        for (index, output, _) in &described.bounces {
             let tensor = &tensors[*index];
             if let Some(local) = tensor.local {
-                copies.push(tensor.output_bytes, &[memory.ptr()], &[local.output]);
+                copies.push(tensor.output_bytes, &[*output], &[local.output]);
             }
         }
         // SAFETY: as in `describe`; the memory returns to its pool with an event after these copies.
@@ -299,9 +306,31 @@ impl IpcTransport {
 
     /// Ends all waits of this device for other ranks, because one has died. Results of operations in progress are undefined.
     pub fn abort(&self) {
-        if let Some(shared) = &self.shared {
-            shared.area.release_all(self.number);
+        let Some(shared) = &self.shared else { return };
+        shared.area.release_all(self.number);
+        // Work that is still in this rank's streams writes older numbers, which must not be the last: others would wait again.
+        let (driver, flags, released) = (&*self.context.driver, shared.flags.device, IpcArea::released(self.number));
+        let Ok(_current) = Current::enter(driver) else { return };
+        let (ready, done) = (IpcArea::ready_offset(shared.me), IpcArea::done_offset(shared.me));
+        // If the device has failed, it writes nothing.
+        let _ = driver.write_value(self.context.ready_stream, flags + ready, released);
+        let _ = driver.write_value(self.context.stream, flags + done, released);
+    }
+
+    /// Events after all work of the engine's streams.
+    fn last_events(&self) -> Vec<Arc<DeviceEvent>> {
+        let streams = [self.context.stream, self.context.ready_stream];
+        // A device that no longer answers has ended its work.
+        streams.into_iter().filter_map(|stream| self.context.record(stream).ok()).collect()
+    }
+
+    fn is_drained_within(&self, limit: Duration) -> bool {
+        let (last, deadline) = (self.last_events(), Instant::now() + limit);
+        let is_complete = || last.iter().all(|event| event.is_complete().unwrap_or(true));
+        while !is_complete() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100));
         }
+        is_complete()
     }
 }
 
@@ -310,16 +339,10 @@ impl Drop for IpcTransport {
         let driver = &*self.context.driver;
         let Ok(_current) = Current::enter(driver) else { return };
         // What this member has submitted must be complete before its memory is unmapped.
-        if let Ok(last) = self.context.record(self.context.stream) {
-            let deadline = Instant::now() + DRAIN_TIMEOUT;
-            while !last.is_complete().unwrap_or(true) && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-            if !last.is_complete().unwrap_or(true) {
-                // Another rank never did its part.
-                self.abort();
-                let _ = last.synchronize();
-            }
+        if !self.is_drained_within(DRAIN_TIMEOUT) {
+            // Another rank never did its part.
+            self.abort();
+            self.last_events().iter().for_each(|event| drop(event.synchronize()));
         }
         self.imports.close_all(driver);
         if let Some(shared) = &self.shared {

@@ -10,8 +10,9 @@ use crate::device::driver::IpcHandle;
 
 /// Tensors described at a time; longer operations are executed in batches. Few in unit tests, which reach the limits.
 pub const MAX_TENSORS: usize = if cfg!(test) { 16 } else { 1024 };
-/// Allocations that a member exports at a time.
-pub const MAX_ALLOCATIONS: usize = if cfg!(test) { 16 } else { 1024 };
+/// Allocations that a member exports at a time. Enough for four operations whose inputs and outputs are in allocations of their own: the one
+/// that is described, and those before it whose entries may still be read.
+pub const MAX_ALLOCATIONS: usize = 8 * MAX_TENSORS;
 /// Rows for each member, in an alltoall.
 pub const MAX_SPLITS: usize = 64;
 /// Freed allocations reported with one operation.
@@ -148,9 +149,14 @@ impl IpcArea {
         unsafe { &raw mut (*self.member(member)).allocations[index] }
     }
 
+    /// Value of a flag that ends all waits for it until the operation with this number, and long after.
+    pub fn released(number: u32) -> u32 {
+        number.wrapping_add(1 << 30)
+    }
+
     /// Ends all waits of all devices for these flags, because a rank has died. The results of operations in progress are undefined.
     pub fn release_all(&self, number: u32) {
-        let beyond = number.wrapping_add(1 << 30);
+        let beyond = IpcArea::released(number);
         for member in 0..self.n {
             self.flags(member).ready.store(beyond, Ordering::SeqCst);
             self.flags(member).done.store(beyond, Ordering::SeqCst);

@@ -14,7 +14,7 @@ pub const MAX_POINTERS: usize = 64;
 const HEADER_WORDS: usize = 2;
 const CHUNK_WORDS: usize = 2;
 /// Vectors of this alignment are read and written 16 bytes at a time.
-const VECTOR_BYTES: u64 = 16;
+pub const VECTOR_BYTES: u64 = 16;
 
 /// Tasks over elements of one size.
 #[derive(Debug)]

@@ -28,6 +28,7 @@ pub struct Devices {
     sets: HashMap<SetId, SetTransport>,
     /// From `CORRO_GPU_TRANSPORT`.
     forced: Option<DeviceTransport>,
+    is_aborted: bool,
 }
 
 /// Transport of a process set.
@@ -35,13 +36,13 @@ enum SetTransport {
     Ipc(IpcTransport),
     Nccl(NcclTransport),
     Host(HostTransport),
-    /// No member has tensors in the memory of a device that the engine knows: frameworks have copied them.
+    /// At the first operation no member had tensors in the memory of a device that the engine knows: frameworks have copied them.
     Plain,
 }
 
 impl Devices {
     pub fn new(forced: Option<DeviceTransport>) -> Devices {
-        Devices { context: None, sets: HashMap::new(), forced }
+        Devices { context: None, sets: HashMap::new(), forced, is_aborted: false }
     }
 
     /// A tensor of this device was submitted. The first device counts.
@@ -55,11 +56,23 @@ impl Devices {
 
     /// Ends all waits of the device for other ranks.
     pub fn abort(&mut self) {
+        if std::mem::replace(&mut self.is_aborted, true) {
+            return;
+        }
         for transport in self.sets.values_mut() {
             match transport {
                 SetTransport::Ipc(transport) => transport.abort(),
                 SetTransport::Nccl(transport) => transport.abort(),
                 SetTransport::Host(_) | SetTransport::Plain => {}
+            }
+        }
+    }
+
+    /// Ends operations that may wait for a rank which failed before its part. Ranks that share a GPU release each other when they fail.
+    pub fn end_exchanges(&mut self) {
+        for transport in self.sets.values_mut() {
+            if let SetTransport::Nccl(transport) = transport {
+                transport.abort();
             }
         }
     }
@@ -90,9 +103,18 @@ impl Devices {
                 execute_device::execute(&context, communicator, key, ops, |_, operation| transport.execute(operation))
             }
             SetTransport::Host(transport) => {
+                transport.use_device(self.context.as_ref());
                 execute_device::through_host(transport, communicator, key, ops, fusion_buffer)
             }
-            SetTransport::Plain => Ok(execute_on_host(communicator, key, ops, fusion_buffer)?),
+            SetTransport::Plain => {
+                let is_on_device = |op: &TensorOp<'_>| op.entry.as_ref().is_some_and(|entry| entry.ready.is_some());
+                match &self.context {
+                    Some(context) if ops.iter().any(is_on_device) => {
+                        execute_device::through_copies(context, communicator, key, ops, fusion_buffer)
+                    }
+                    _ => Ok(execute_on_host(communicator, key, ops, fusion_buffer)?),
+                }
+            }
         }
     }
 

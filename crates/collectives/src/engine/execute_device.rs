@@ -56,6 +56,11 @@ pub fn execute(
                 return Err(DeviceError::HostTensor);
             }
             let output = match entry.buffers.output {
+                // As in host memory, the rows stay at their place.
+                OutputBuffer::SameSize(at) if key.kind == Kind::Reducescatter => {
+                    let own = partition::split_rows(tensor.n_rows as usize, n, me);
+                    address(at) + own.start as u64 * tensor.row * key.dtype.size() as u64
+                }
                 OutputBuffer::SameSize(at) => address(at),
                 OutputBuffer::Gathered(..) | OutputBuffer::Allocate => {
                     let n_bytes = tensor.output_bytes;
@@ -190,14 +195,34 @@ pub fn through_host(
         }
         return Ok(execute_on_host(communicator, key, ops, fusion_buffer)?);
     };
-    let _current = Current::enter(&*context.driver)?;
-    context.wait_all(context.stream, ops.iter().filter_map(|op| op.entry.as_ref()?.ready.as_ref()))?;
     if key.kind == Kind::Allreduce {
+        check_on_device(ops)?;
+        let _current = Current::enter(&*context.driver)?;
+        context.wait_all(context.stream, ops.iter().filter_map(|op| op.entry.as_ref()?.ready.as_ref()))?;
         return allreduce_through_host(transport, communicator, key, ops, Some(&context));
     }
-    let mut staged = stage(&context, ops)?;
+    through_copies(&context, communicator, key, ops, fusion_buffer)
+}
+
+/// Executes an operation on copies in host memory, as other members execute it on theirs.
+pub fn through_copies(
+    context: &Arc<DeviceContext>,
+    communicator: &mut Communicator,
+    key: FusionKey,
+    ops: &mut [TensorOp<'_>],
+    fusion_buffer: &mut Vec<u8>,
+) -> Result<(), DeviceError> {
+    let _current = Current::enter(&*context.driver)?;
+    context.wait_all(context.stream, ops.iter().filter_map(|op| op.entry.as_ref()?.ready.as_ref()))?;
+    let mut staged = stage(context, ops)?;
     execute_on_host(communicator, key, &mut staged.ops, fusion_buffer)?;
-    staged.finish(&context, ops)
+    staged.finish(context, ops)
+}
+
+/// Whether all tensors of this rank are in device memory.
+fn check_on_device(ops: &[TensorOp<'_>]) -> Result<(), DeviceError> {
+    let mut entries = ops.iter().filter_map(|op| op.entry.as_ref());
+    if entries.any(|entry| entry.ready.is_none()) { Err(DeviceError::HostTensor) } else { Ok(()) }
 }
 
 fn allreduce_through_host(
@@ -213,6 +238,7 @@ fn allreduce_through_host(
     let mut spans = Vec::with_capacity(ops.len());
     for op in &*ops {
         let mut result = TensorResult { shape: op.tensor.response.shape.clone(), received: Vec::new(), memory: None };
+        let mut bytes = Vec::new();
         let addresses = match &op.entry {
             None => None,
             Some(entry) => match (entry.buffers.output, context) {
@@ -222,23 +248,27 @@ fn allreduce_through_host(
                     let memory = memory.map_err(|error| DeviceError::result(error, op.n_bytes as u64))?;
                     Some((address(entry.buffers.input), result.memory.insert(memory).ptr()))
                 }
-                (OutputBuffer::Gathered(..) | OutputBuffer::Allocate, None) => return Err(DeviceError::HostTensor),
+                (OutputBuffer::Gathered(..) | OutputBuffer::Allocate, None) => {
+                    bytes.resize(op.n_bytes, 0u8);
+                    Some((address(entry.buffers.input), address(bytes.as_mut_ptr())))
+                }
             },
         };
         spans.push(TensorSpan { addresses, n_bytes: op.n_bytes });
-        results.push(result);
+        results.push((result, bytes));
     }
     let reduction = HostReduction { dtype: key.dtype, prescale: key.prescale, reduction };
     transport.allreduce(communicator, &spans, reduction)?;
     match context {
         Some(context) => {
             let done = context.record(context.stream)?;
-            ops.iter_mut().zip(results).for_each(|(op, result)| complete(op, result, &done));
+            ops.iter_mut().zip(results).for_each(|(op, (result, _))| complete(op, result, &done));
         }
         None => {
-            for (op, result) in ops.iter_mut().zip(results) {
+            for (op, (result, bytes)) in ops.iter_mut().zip(results) {
                 let Some(entry) = op.entry.take() else { continue };
-                entry.completion.complete_one(Ok(()), |outcome| outcome.outputs[entry.index].shape = result.shape);
+                let output = Output { bytes, shape: result.shape, received: Vec::new(), device: None };
+                entry.completion.complete_one(Ok(()), |outcome| outcome.outputs[entry.index] = output);
             }
         }
     }
@@ -254,6 +284,7 @@ struct Staged<'a> {
 
 /// Copies the inputs to host memory, and waits for the copies.
 fn stage<'a>(context: &Arc<DeviceContext>, ops: &[TensorOp<'a>]) -> Result<Staged<'a>, DeviceError> {
+    check_on_device(ops)?;
     let mut staged = Staged { ops: Vec::new(), copies: Vec::new() };
     for op in ops {
         let Some(entry) = &op.entry else {
@@ -261,9 +292,6 @@ fn stage<'a>(context: &Arc<DeviceContext>, ops: &[TensorOp<'a>]) -> Result<Stage
             staged.copies.push(None);
             continue;
         };
-        if entry.ready.is_none() {
-            return Err(DeviceError::HostTensor);
-        }
         let n_bytes = entry.buffers.n_bytes;
         let mut copy = vec![0u8; n_bytes];
         // SAFETY: the input has this size, and the copy is waited for below, or by the driver if it is not pinned.

@@ -26,6 +26,8 @@ use corro_base::error_chain;
 
 /// Interval between stall checks on rank 0.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long devices may execute operations after an orderly shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State of the engine that only the polling thread uses.
 pub struct ProgressEngine {
@@ -54,6 +56,7 @@ pub struct ProgressEngine {
     pub(super) to_self: Vec<ToWorker>,
     /// Reason of the shutdown, once the engine has shut down.
     pub(super) ended: Option<Arc<str>>,
+    ended_at: Option<Instant>,
     last_stall_check: Duration,
     /// Timeout of operations that all ranks have started. `HOROVOD_GLOO_TIMEOUT_SECONDS`.
     silence_limit: Duration,
@@ -94,6 +97,7 @@ impl ProgressEngine {
             actions: Vec::new(),
             to_self: Vec::new(),
             ended: None,
+            ended_at: None,
             last_stall_check: Duration::ZERO,
             silence_limit,
         }
@@ -128,6 +132,12 @@ impl ProgressEngine {
     /// Periodic work when idle: detects dead peers, checks for stalls, publishes the status.
     pub fn housekeeping(&mut self) {
         if self.ended.is_some() {
+            // Operations that devices still execute may wait for a rank that has died since, or that has failed.
+            if self.world.shared.peer_table.death().is_some() {
+                self.devices.abort();
+            } else if self.ended_at.is_some_and(|ended_at| ended_at.elapsed() > DRAIN_TIMEOUT) {
+                self.devices.end_exchanges();
+            }
             return;
         }
         if let Some(error) = self.world.shared.peer_table.death() {
@@ -196,16 +206,20 @@ impl ProgressEngine {
             return;
         }
         self.worker.abort(text);
-        self.fail_all(text.into());
+        self.fail_all(text.into(), false);
     }
 
-    /// Fails all pending operations, including negotiated ones that are not executed yet; the worker no longer knows these.
-    fn fail_all(&mut self, text: Arc<str>) {
+    /// Fails all pending operations, including negotiated ones that are not executed yet; the worker no longer knows these. Unless the
+    /// shutdown is orderly, devices do not complete the operations that they execute.
+    fn fail_all(&mut self, text: Arc<str>, is_orderly: bool) {
         let error = EngineError::Failed(text.clone());
         // First, so that a caller that sees its operation fail and submits again gets this error at once.
         self.in_flight.shut_down(&text);
-        self.devices.abort();
+        if !is_orderly {
+            self.devices.abort();
+        }
         self.ended = Some(text);
+        self.ended_at = Some(Instant::now());
         let tensors = self.tensor_table.drain().map(|(_, entry)| entry.completion);
         let waiting: Vec<Arc<Completion>> =
             tensors.chain(self.calls.drain().map(|(_, completion)| completion)).collect();
@@ -327,7 +341,7 @@ impl ProgressEngine {
                 if let ShutdownReason::Lost { .. } | ShutdownReason::Stalled = reason {
                     self.instrumentation.log_error(&text);
                 }
-                self.fail_all(text);
+                self.fail_all(text, matches!(reason, ShutdownReason::Requested { .. }));
             }
         }
     }
