@@ -15,6 +15,10 @@ use super::selection::GpuSelection;
 /// How long a reading is waited for. A driver answers within tens of milliseconds.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long the errors of a failed rank wait for a reading. A driver whose GPU is lost may hang, and the last reading has
+/// the addresses too.
+const ADDRESSES_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// Clones share it.
 #[derive(Clone, Default)]
 pub struct GpuMonitor {
@@ -75,9 +79,10 @@ impl GpuMonitor {
     }
 
     /// Errors of the task's GPUs in the kernel's log since the task began, the most telling first. Blocks on the log and
-    /// the driver, each for about a second at most.
+    /// the driver, for less than a second together.
     pub fn errors(&self, attempt: &AttemptId) -> Vec<XidError> {
-        let readings = self.read(attempt);
+        let Some(selection) = self.selection(attempt) else { return Vec::new() };
+        let readings = selection.readings(&self.sampler.read(ADDRESSES_TIMEOUT));
         let mut task = self.lock();
         let Some(task) = task.as_mut().filter(|task| task.attempt == *attempt) else { return Vec::new() };
         let new = task.log.since(&mut task.position);

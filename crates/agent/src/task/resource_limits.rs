@@ -13,7 +13,7 @@ use crate::task::env_vars;
 use crate::task::job_env::JobEnv;
 
 /// The other ranks of a failed job are stopped only after that.
-const GPU_ERRORS_TIMEOUT: Duration = Duration::from_millis(800);
+const GPU_ERRORS_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Task {
     /// Applies the job's limits and claims its GPUs. Container engines limit what they run themselves.

@@ -123,6 +123,8 @@ pub(super) fn short_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::HostReport;
+    use crate::node::{RankExit, TaskStats};
 
     #[test]
     fn absent_values_are_omitted_and_missing_ones_are_absent() {
@@ -132,6 +134,22 @@ mod tests {
         assert_eq!(serde_json::from_str::<GpuReading>(&text).expect("the same"), reading);
         let newer = r#"{"gpu":2,"name":"x","fanPercent":30}"#;
         assert_eq!(serde_json::from_str::<GpuReading>(newer).expect("of a later version").gpu, 2);
+    }
+
+    /// Agents and servers of the version before do not know GPUs.
+    #[test]
+    fn messages_without_gpus_are_those_of_the_version_before() {
+        let stats = r#"{"attempt":{"job":"j","number":1},"processes":[]}"#;
+        let parsed: TaskStats = serde_json::from_str(stats).expect("of an agent of the version before");
+        assert_eq!(serde_json::to_string(&parsed).expect("plain data"), stats);
+        let exit =
+            r#"{"rank":0,"exit_code":1,"signal":null,"stopped":false,"at":"2018-06-07T21:16:21Z","stderr_tail":""}"#;
+        let parsed: RankExit = serde_json::from_str(exit).expect("of an agent of the version before");
+        let sent = serde_json::to_string(&parsed).expect("plain data");
+        assert!(parsed.gpu_errors.is_empty() && !sent.contains("gpu"), "{sent}");
+        let report = r#"{"inventory":{"cores":1},"living":[]}"#;
+        let parsed: HostReport = serde_json::from_str(report).expect("of a host of the version before");
+        assert!(!serde_json::to_string(&parsed).expect("plain data").contains("\"gpus\":[{"));
     }
 
     #[test]
