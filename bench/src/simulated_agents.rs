@@ -111,7 +111,7 @@ async fn run_agent(
                             rank_end = Some(Box::pin(sleep(RANK_DURATION)));
                         }
                     }
-                    ToNode::Look | ToNode::Record { .. } => {}
+                    ToNode::Look | ToNode::Record { .. } | ToNode::Tunnel(_) => {}
                     ToNode::Fenced { reason } => bail!("fenced: {reason}"),
                 },
                 Message::Close(_) => bail!("the server sent a close frame"),

@@ -134,10 +134,18 @@ async fn run_as_node(config: AgentConfig, shutdown: impl Future<Output = ()>) ->
     let (sender, events) = mpsc::channel(events::QUEUE_CAPACITY);
     let config = Arc::clone(&context.config);
     let (reached, last_reached) = watch::channel(Instant::now());
-    let (tags, gpus) = (context.tags.clone(), context.gpus.clone());
+    let (tags, exec_targets) = (context.tags.clone(), context.exec_targets.clone());
+    let gpus = context.gpus.clone();
     let driver = driver::Driver::new(context, record, observed, last_reached, (sender.clone(), events));
-    let connection =
-        connection::Connection::start(&config, &credential, observed_receiver, sender, reached, (tags, gpus))?;
+    let connection = connection::Connection::start(
+        &config,
+        &credential,
+        observed_receiver,
+        sender,
+        reached,
+        (tags, gpus),
+        exec_targets,
+    )?;
     let end = driver.drive(shutdown).await;
     let _ = tokio::task::spawn_blocking(move || fuse_mounts.processes.unmount_all()).await;
     connection.close(CLOSE_TIMEOUT).await;

@@ -154,13 +154,18 @@ impl Client {
     }
 
     /// Opens a response whose body is streamed. A rejected token is renewed once.
-    pub(crate) async fn open(&self, method: Method, url: &str, accept: &str) -> Result<Response, ClientError> {
+    pub(crate) async fn open(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Response, ClientError> {
         let Shared { transport, login } = &*self.shared;
         let mut refused: Option<Secret> = None;
         loop {
             let token = login.token(transport, refused.as_ref()).await?;
             let bearer = format!("Bearer {}", token.expose());
-            let headers = [("authorization", bearer.as_str()), ("accept", accept)];
+            let headers = [&[("authorization", bearer.as_str())][..], headers].concat();
             let response = transport.send(method.clone(), url, &headers, Bytes::new()).await?;
             if response.status() != StatusCode::UNAUTHORIZED || refused.is_some() {
                 return Ok(response);

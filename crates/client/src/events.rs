@@ -91,7 +91,7 @@ impl Events {
     async fn connect(&self) -> Result<Response, ClientError> {
         let after = self.last.as_deref().map_or_else(String::new, |id| format!("&after={id}"));
         let url = format!("{}{EVENTS_PATH}?follow={}{after}", self.client.server(), self.follows);
-        let response = self.client.open(Method::GET, &url, JSON_LINES).await?;
+        let response = self.client.open(Method::GET, &url, &[("accept", JSON_LINES)]).await?;
         if response.status() == StatusCode::OK {
             return Ok(response);
         }

@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`Profile`] (server address and login), [`Trust`] (certificates), [`Client`] (API requests, paging,
 //! long-running operations), [`FileService`] (shares, uploads, downloads), [`FileLink`] (following a file by its SAS
-//! URL).
+//! URL), [`tunnel`] (byte streams to ports of a job's node).
 
 mod client;
 mod error;
@@ -20,6 +20,7 @@ mod response;
 pub mod sas_url;
 mod transport;
 pub mod trust;
+pub mod tunnel;
 pub mod webhook_http;
 
 pub use client::Client;

@@ -27,6 +27,7 @@ pub mod metrics;
 pub mod mount;
 pub mod names;
 pub mod node;
+pub mod notebook;
 pub mod ops;
 pub mod password;
 pub mod preemption;

@@ -272,6 +272,10 @@ operations! {
     /// Corro extension: explains the state of a job in plain words, with its events.
     JobsWhy "Corro_Jobs_Why" Get ws!("/experiments/{experiment}/jobs/{job}/why"), BATCHAI_VERSION, NoBody => Explanation;
 
+    /// Corro extension: upgrades the connection to a WebSocket that carries a byte stream to a port of a running job's
+    /// node. `target`: the port, `notebook` or `ssh`. Query: `node` (an id; default: the first node).
+    JobsTunnel "Corro_Jobs_Tunnel" Get ws!("/experiments/{experiment}/jobs/{job}/tunnels/{target}"), BATCHAI_VERSION, NoBody => NoBody;
+
     /// Corro extension: training curves from a job's output. Query: `names`, `ranks` (comma-separated numbers, `all` or
     /// `average`), `points`, `after`. `Accept: text/csv` returns CSV.
     JobsMetrics "Corro_Jobs_Metrics" Get ws!("/experiments/{experiment}/jobs/{job}/metrics"), BATCHAI_VERSION, NoBody => JobMetrics;

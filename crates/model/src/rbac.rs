@@ -189,6 +189,8 @@ pub fn right_of(id: &str, method: Method) -> Right {
         "Corro_Nodes_Preempt" => Right::Write,
         "Corro_Jobs_Processes" | "Corro_Jobs_Why" | "Corro_Jobs_Metrics" | "Corro_Jobs_Timeline" => Right::Read,
         "Corro_Jobs_RecordTimeline" | "Corro_Jobs_Annotate" => Right::Write,
+        // Whoever may submit jobs can run programs that reach the same ports.
+        "Corro_Jobs_Tunnel" => Right::Write,
         // Hosts belong to the whole subscription.
         "Corro_Hosts_List" | "Corro_Hosts_Get" => Right::Read,
         _ if id.starts_with("Corro_Host") => Right::Admin,

@@ -212,6 +212,7 @@ impl Server {
             tokio::spawn(app.fleet.resource_history.clone().run(app.clone(), stopping.clone())),
             tokio::spawn(early_stopping::run(app.clone(), stopping.clone())),
             tokio::spawn(webhooks::run(app.clone(), webhook_transport, stopping.clone())),
+            tokio::spawn(app.fleet.tunnels.clone().run(app.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
             tokio::spawn(connections.run(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),

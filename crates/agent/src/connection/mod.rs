@@ -1,19 +1,22 @@
 //! The node's one outbound WebSocket connection to the server. Reports the node's state when it changes, passes the
-//! desired state to the driver, and reconnects forever. Makes no decisions and never drops the latest state.
+//! desired state to the driver, opens tunnels on request, and reconnects forever. Makes no decisions and never drops
+//! the latest state.
 
 mod report_batching;
+mod tunnel;
 mod ws_stream;
 
 use std::collections::VecDeque;
 use std::future::pending;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -30,6 +33,7 @@ use corro_model::node::{
 
 use crate::config::AgentConfig;
 use crate::connection::report_batching::ReportBatch;
+use crate::connection::tunnel::Tunnels;
 use crate::connection::ws_stream::WsStream;
 use crate::events::Event;
 use crate::gpu::monitor::GpuMonitor;
@@ -37,6 +41,7 @@ use crate::identity::incarnation::TagPrefix;
 use crate::state::observation::Observation;
 use crate::stats::process_stats;
 use crate::stats::timeline_recording::{self, RecordRequest};
+use crate::task::exec_target::ExecTargets;
 
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(50);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
@@ -71,6 +76,7 @@ impl Connection {
         events: mpsc::Sender<Event>,
         reached: watch::Sender<Instant>,
         (tags, gpus): (TagPrefix, GpuMonitor),
+        exec_targets: ExecTargets,
     ) -> Result<Connection, ConnectionError> {
         url(config)?;
         let authorization = HeaderValue::from_str(&bearer(credential)).map_err(|_| ConnectionError::Credential)?;
@@ -79,9 +85,12 @@ impl Connection {
         let config = config.clone();
         let instance = credential.instance.clone();
         let tls = ws_stream::tls_for(&config)?;
+        let tunnels = Tunnels::new(config.clone(), tls.clone(), authorization.clone(), tags.clone(), exec_targets);
+        let (tunnels, open_tunnels) = (Arc::new(tunnels), JoinSet::new());
         #[rustfmt::skip]
         let task = ConnectionTask {
-            config, tls, tags, gpus, instance, authorization, heartbeat, observed, events, reached, closing: is_closing,
+            config, tls, tags, gpus, instance, authorization, heartbeat, observed, events, reached, closing: is_closing, tunnels,
+            open_tunnels,
         };
         Ok(Connection { closing, task: tokio::spawn(task.run()) })
     }
@@ -121,6 +130,9 @@ struct ConnectionTask {
     /// running. Base of the lease.
     reached: watch::Sender<Instant>,
     closing: watch::Receiver<bool>,
+    tunnels: Arc<Tunnels>,
+    /// Tunnels have connections of their own, so they outlive a lost one of this task.
+    open_tunnels: JoinSet<()>,
 }
 
 type Socket = WebSocketStream<WsStream>;
@@ -251,6 +263,7 @@ impl ConnectionTask {
                 }
                 Some(figures) = stats.recv() => send(&mut sink, [text(&FromNode::Figures(figures))]).await,
                 Some(recording) = recordings.recv() => send(&mut sink, [text(&FromNode::Recording(recording))]).await,
+                Some(_) = self.open_tunnels.join_next(), if !self.open_tunnels.is_empty() => Ok(()),
                 () = sleep_until_due(batch.due()) => self.send_report(&mut sink, &mut batch).await,
                 _ = heartbeat.tick() => {
                     if last_received.elapsed() > SILENCE_TIMEOUT {
@@ -279,7 +292,7 @@ impl ConnectionTask {
     }
 
     async fn on_message(
-        &self,
+        &mut self,
         text: &str,
         stats_sender: &mpsc::Sender<TaskStats>,
         recording_sender: &mpsc::Sender<FromRecording>,
@@ -293,6 +306,11 @@ impl ConnectionTask {
             }
             Ok(ToNode::Record { number, millis, most_bytes }) => {
                 self.record(RecordRequest { number, millis, most_bytes }, recording_sender.clone());
+                return None;
+            }
+            Ok(ToNode::Tunnel(order)) => {
+                let (tunnels, ssh) = (Arc::clone(&self.tunnels), self.observed.borrow().node.login.clone());
+                self.open_tunnels.spawn(async move { tunnels.serve(order, ssh).await });
                 return None;
             }
             Err(error) => {

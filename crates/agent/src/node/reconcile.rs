@@ -193,6 +193,7 @@ impl LocalNode {
             task: self.task.as_ref().map(|task| task.observed.clone()),
             task_run_ms: None,
             task_remaining_ms: None,
+            tunnels: true,
             retired: false,
             ending: self.ending,
         }

@@ -1,5 +1,6 @@
-//! The running task as a target of `job exec`: working directory, variables, and how a process is started there.
-//! Registered by the task while its environment exists. Sessions have ended before the environment is removed.
+//! The running task as a target of `job exec` and of tunnels: working directory, variables, and how a process is
+//! started there. Registered by the task while its environment exists. Sessions have ended before the environment is
+//! removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use corro_base::procfs;
 use corro_launch::confinement::Confinement;
 use corro_launch::kill_tagged;
 use corro_launch::process_spec::ProcessSpec;
+use corro_model::AttemptId;
 use corro_model::node::TaskOrder;
 
 use crate::container::exec_relay::INSIDE_ENV_PREFIX;
@@ -23,13 +25,13 @@ use crate::task::job_env::JobEnv;
 /// How long the end of the registration waits for sessions.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The running task, if there is one. Clones share it.
-/// The running task's environment for further processes.
+/// The running task's environment for further processes, if a task runs. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ExecTargets(Arc<Mutex<Option<Arc<ExecTarget>>>>);
 
 #[derive(Debug)]
 pub struct ExecTarget {
+    attempt: AttemptId,
     /// `WORKSPACE/EXPERIMENT/JOB`
     job: String,
     /// Tag prefix of the task's processes.
@@ -71,6 +73,7 @@ impl ExecTargets {
         let (close, closing) = watch::channel(false);
         let TaskOrder { workspace, experiment, job, .. } = order;
         let target = ExecTarget {
+            attempt: order.attempt.clone(),
             job: format!("{workspace}/{experiment}/{job}"),
             tag: tags.attempt_prefix(&order.attempt),
             secrets: order.secrets.iter().map(|secret| secret.name.clone()).collect(),
@@ -91,6 +94,11 @@ impl ExecTargets {
         }
     }
 
+    /// The target if this attempt runs here.
+    pub fn find_attempt(&self, attempt: &AttemptId) -> Option<Arc<ExecTarget>> {
+        self.lock().as_ref().filter(|target| target.attempt == *attempt).cloned()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Arc<ExecTarget>>> {
         self.0.lock().expect("no one panics while holding the exec target")
     }
@@ -99,6 +107,15 @@ impl ExecTargets {
 impl ExecTarget {
     pub fn guard(&self) -> ExecGuard {
         ExecGuard { _guard: self.guards.clone(), closing: self.closing.clone() }
+    }
+
+    /// Resolves when the target is about to be removed. Does not keep it.
+    pub fn closing(&self) -> impl Future<Output = ()> + use<> {
+        let mut closing = self.closing.clone();
+        async move {
+            // An error means that the registration is gone.
+            let _ = closing.wait_for(|closing| *closing).await;
+        }
     }
 
     /// A command line as a process of the job would run it. Blocks on `/proc`.

@@ -2,12 +2,13 @@
 //! observed state. Messages are idempotent: each can be lost and sent again.
 //!
 //! Reading order: `identity` (credentials and versions), `desired` and `task` (desired state), `volumes` (mounts and
-//! wheels), `observed` (observed state).
+//! wheels), `observed` (observed state), `tunnel` (byte streams to ports of a node).
 
 mod desired;
 mod identity;
 mod observed;
 mod task;
+mod tunnel;
 mod volumes;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub use desired::*;
 pub use identity::*;
 pub use observed::*;
 pub use task::*;
+pub use tunnel::*;
 pub use volumes::*;
 
 /// Interval of a node's messages, even without news.
@@ -42,6 +44,8 @@ pub enum ToNode {
         /// Limit for all its ranks together.
         most_bytes: u64,
     },
+    /// Requests the agent's end of a tunnel. Sent only to agents that report `tunnels`.
+    Tunnel(TunnelOrder),
 }
 
 /// Node to server.

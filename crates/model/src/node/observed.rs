@@ -47,6 +47,9 @@ pub struct ObservedNode {
     /// estimate has passed, and from agents of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_remaining_ms: Option<u64>,
+    /// Whether the agent opens tunnels. Absent from agents of earlier versions, which do not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tunnels: bool,
     /// The agent is about to exit, as requested.
     pub retired: bool,
     /// The agent is shutting down: its report stays valid, but it accepts nothing new.

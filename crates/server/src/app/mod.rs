@@ -33,6 +33,7 @@ use self::jobs::log_followers::LogFollowers;
 use self::jobs::process_stats::ProcessStats;
 use self::jobs::timelines::Timelines;
 use self::jobs::training_curves::CurveReaders;
+use self::jobs::tunnels::Tunnels;
 use self::monitoring::http_counters::HttpCounters;
 use self::resources::warnings::Warnings;
 use self::storage::exports::Exports;
@@ -91,6 +92,8 @@ pub struct Fleet {
     pub resource_history: ResourceHistory,
     /// Horovod timelines recorded by ranks.
     pub timelines: Timelines,
+    /// Open connections to ports of jobs.
+    pub tunnels: Tunnels,
     /// Heartbeats of joined hosts and the address they join at.
     pub hosts: Hosts,
     /// Reasons why requested nodes are not running yet.

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use axum::extract::ws::{Message, WebSocket};
 use corro_model::ApiError;
-use corro_model::node::{FromNode, NodeCredential, ObservedNode, ToNode};
+use corro_model::node::{FromNode, NodeCredential, ObservedNode, ToNode, TunnelOrder};
 use corro_model::state::NodeState;
 use corro_store::State;
 use corro_store::encryption::digest;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+use super::tunnels::MAX_QUEUED_ORDERS;
 use super::{AgentSession, Gateway, Outbound, invalid_credential};
 
 /// Largest message accepted from an agent.
@@ -38,7 +39,8 @@ impl Gateway {
     /// Serves the WebSocket of a node whose credential was checked, until it ends.
     pub async fn serve(self, credential: NodeCredential, mut socket: WebSocket) {
         let node = credential.node;
-        let (serial, mut outbound) = self.attach(&node, credential.epoch);
+        let (tunnel_sender, mut tunnel_orders) = mpsc::channel(MAX_QUEUED_ORDERS);
+        let (serial, mut outbound) = self.attach(&node, credential.epoch, tunnel_sender);
         let (request_sender, mut requests) = self.app.fleet.process_stats.attach(&node);
         let mut stop = self.stop.clone();
         tracing::debug!(%node, "the node is connected");
@@ -61,7 +63,7 @@ impl Gateway {
                         break;
                     }
                 }
-                Some(request) = requests.recv() => {
+                Some(request) = next_request(&mut requests, &mut tunnel_orders) => {
                     let text = serde_json::to_string(&request).expect("messages are plain data");
                     let sent = tokio::time::timeout(SEND_TIMEOUT, socket.send(Message::text(text))).await;
                     if !matches!(sent, Ok(Ok(()))) {
@@ -127,7 +129,12 @@ impl Gateway {
         true
     }
 
-    fn attach(&self, node: &corro_model::NodeId, epoch: u64) -> (u64, watch::Receiver<Outbound>) {
+    fn attach(
+        &self,
+        node: &corro_model::NodeId,
+        epoch: u64,
+        tunnel_orders: mpsc::Sender<TunnelOrder>,
+    ) -> (u64, watch::Receiver<Outbound>) {
         let mut sessions = self.lock();
         let old = sessions.nodes.remove(node);
         let serial = old.map_or(0, |old| old.serial) + 1;
@@ -140,6 +147,7 @@ impl Gateway {
             observed,
             run_time: None,
             outbound,
+            tunnel_orders,
             connected: true,
         };
         sessions.nodes.insert(node.clone(), session);
@@ -158,5 +166,17 @@ impl Gateway {
         }
         drop(sessions);
         self.changed.notify_one();
+    }
+}
+
+/// Next request to the agent beside its desired state. `None` once both queues are closed.
+async fn next_request(
+    requests: &mut mpsc::Receiver<ToNode>,
+    tunnel_orders: &mut mpsc::Receiver<TunnelOrder>,
+) -> Option<ToNode> {
+    tokio::select! {
+        Some(request) = requests.recv() => Some(request),
+        Some(order) = tunnel_orders.recv() => Some(ToNode::Tunnel(order)),
+        else => None,
     }
 }

@@ -1,9 +1,10 @@
-//! Gateway to the agents: joining, one WebSocket session per node, each node's last observation and desired state. Decides nothing
-//! about jobs: the reconciler reads observations and publishes desired states.
+//! Gateway to the agents: joining, one WebSocket session per node, each node's last observation and desired state, tunnels. Decides
+//! nothing about jobs: the reconciler reads observations and publishes desired states.
 
 mod connection;
 mod hosts;
 mod join;
+mod tunnels;
 mod wheels;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,14 +12,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use corro_model::node::{DesiredNode, ObservedNode};
+use corro_model::node::{DesiredNode, ObservedNode, TunnelOrder};
 use corro_model::{ApiError, NodeId};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::app::App;
 
 pub use connection::{MAX_MESSAGE_BYTES, is_valid_credential};
 pub use join::assign_node;
+use tunnels::PendingTunnels;
 
 #[derive(Clone)]
 pub struct Gateway {
@@ -30,6 +32,7 @@ pub struct Gateway {
     stop: watch::Receiver<bool>,
     /// Directory of the Python wheels that nodes may fetch.
     wheels: Option<Arc<Path>>,
+    pending_tunnels: PendingTunnels,
 }
 
 struct Sessions {
@@ -52,6 +55,7 @@ struct AgentSession {
     /// Run time of its task by the node's clock, and when it was reported.
     run_time: Option<(Duration, Instant)>,
     outbound: watch::Sender<Outbound>,
+    tunnel_orders: mpsc::Sender<TunnelOrder>,
     connected: bool,
 }
 
@@ -112,7 +116,8 @@ impl Gateway {
         let open_token = open_token.map(|token| corro_store::encryption::digest(token.expose()));
         let (nodes, changed) = (HashMap::new(), ChangedNodes::default());
         let sessions = Sessions { started: Instant::now(), nodes, changed, open_token };
-        Self { app, sessions: Arc::new(Mutex::new(sessions)), changed: Arc::new(Notify::new()), stop, wheels: None }
+        let (sessions, changed) = (Arc::new(Mutex::new(sessions)), Arc::new(Notify::new()));
+        Self { app, sessions, changed, stop, wheels: None, pending_tunnels: PendingTunnels::default() }
     }
 
     /// Serves the wheels in `directory` to nodes.

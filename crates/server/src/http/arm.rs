@@ -20,17 +20,20 @@ use corro_model::ops::*;
 use super::arm_request::ArmRequest;
 use super::response::{ArmResponse, PollUrls};
 use super::router::Router;
+use super::tunnels;
 use crate::app::App;
 use crate::app::jobs::output_files::Listing;
 use crate::app::resources::idempotent_put::Put;
 use crate::app::resources::lookup::JobPath;
+use crate::gateway::Gateway;
 
 /// A poll of an unfinished operation is held for this long, so that clients that poll at once neither spin nor lag.
 const POLL_HOLD_TIME: Duration = Duration::from_secs(1);
 
 type Result<T> = std::result::Result<ArmResponse<T>, ApiError>;
 
-pub fn routes() -> Router {
+pub fn routes(gateway: &Gateway) -> Router {
+    let gateway = gateway.clone();
     Router::default()
         .on(TenantsList, subscription::tenants)
         .on(SubscriptionsList, subscription::list)
@@ -128,6 +131,7 @@ pub fn routes() -> Router {
         .on(JobsWhy, nodes::why)
         .on(JobsMetrics, metrics::metrics)
         .on(JobsAnnotate, annotate_job)
+        .on_upgrade(JobsTunnel, move |app, request, upgrade| tunnels::open(gateway.clone(), app, request, upgrade))
 }
 
 // Workspaces

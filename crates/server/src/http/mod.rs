@@ -19,6 +19,7 @@ pub mod rate_limit;
 mod request_span;
 mod response;
 mod router;
+mod tunnels;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,8 +30,8 @@ use axum::response::Response;
 use corro_file_service::{AddressStyle, FileService};
 use corro_model::events::EVENTS_PATH;
 use corro_model::host::{HOST_JOIN_PATH, HOST_PATH};
-use corro_model::node::{CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, MOUNT_TOKENS_PATH, WHEELS_PATH};
-use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation, SharesLink};
+use corro_model::node::{CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, MOUNT_TOKENS_PATH, TUNNEL_PATH, WHEELS_PATH};
+use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, JobsTunnel, Operation, SharesLink};
 use http::{HeaderValue, Method, StatusCode, header};
 use hyper::body::Body as _;
 
@@ -87,11 +88,12 @@ impl HttpService for Api {
 
 impl Api {
     pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<RateLimits>, audit: AuditLog) -> Self {
+        let router = arm::routes(&gateway);
         Self {
             app,
             gateway,
             files,
-            router: Arc::new(arm::routes()),
+            router: Arc::new(router),
             limits,
             audit,
             connections: ConnectionRegistry::default(),
@@ -154,6 +156,10 @@ impl Api {
                 Ok(response) => Ok(response),
                 Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
             },
+            (&Method::GET, TUNNEL_PATH) => match self.tunnel(request).await {
+                Ok(response) => Ok(response),
+                Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
+            },
             (&Method::GET, path) if is_path_or_below(path, WHEELS_PATH) => match self.wheels(request).await {
                 Ok(response) => Ok(response),
                 Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
@@ -207,13 +213,16 @@ impl Api {
         self.audit.record(&self.app.store, &entry);
     }
 
-    /// Audits the disclosure of keys and SAS URLs. Changes are audited with the change itself.
+    /// Audits tunnels and the disclosure of keys and SAS URLs. Changes are audited with the change itself.
     fn audit_disclosure(&self, operation: &str, caller: &str, address: &str, path: &str) {
         let (caller, path) = (Some(caller), path.trim_end_matches('/'));
         let entry = AuditedRequest { caller, address, method: "POST", path, status: 200, code: "", tried: None };
         match operation {
             AccountsListKeys::ID => self.audit.record(&self.app.store, &entry),
             JobsListOutputFiles::ID | SharesLink::ID => self.audit.record_once(&self.app.store, &entry),
+            JobsTunnel::ID => {
+                self.audit.record_once(&self.app.store, &AuditedRequest { method: "GET", status: 101, ..entry })
+            }
             _ => {}
         }
     }

@@ -85,7 +85,7 @@ impl Api {
     }
 
     /// Checks the node credential of a request.
-    fn node_credential(&self, request: &Request) -> Result<NodeCredential, ApiError> {
+    pub(super) fn node_credential(&self, request: &Request) -> Result<NodeCredential, ApiError> {
         let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let credential = authorization
             .and_then(parse_bearer)

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::extract::Request;
+use axum::extract::ws::WebSocketUpgrade;
 use axum::response::Response;
 use corro_model::ApiError;
 use corro_model::job_file;
@@ -21,10 +22,18 @@ use serde_json::Value;
 use super::MAX_BODY_BYTES;
 use super::arm_request::{ArmRequest, base_url, read_body};
 use super::response::{ArmResponse, BodySizeHint, warn};
+use super::tunnels::websocket_upgrade;
 use crate::app::App;
 
 type HandlerFuture = Pin<Box<dyn Future<Output = Result<Response, ApiError>> + Send>>;
-type Handler = Box<dyn Fn(App, ArmRequest<Vec<u8>>) -> HandlerFuture + Send + Sync>;
+type RequestHandler = Box<dyn Fn(App, ArmRequest<Vec<u8>>) -> HandlerFuture + Send + Sync>;
+type UpgradeHandler = Box<dyn Fn(App, ArmRequest<NoBody>, WebSocketUpgrade) -> HandlerFuture + Send + Sync>;
+
+enum Handler {
+    Request(RequestHandler),
+    /// Upgrades the connection to a WebSocket.
+    Upgrade(UpgradeHandler),
+}
 
 #[derive(Default)]
 pub struct Router {
@@ -49,7 +58,7 @@ impl Router {
         A: Future<Output = Result<ArmResponse<O::Response>, ApiError>> + Send + 'static,
     {
         let size_hint = Arc::new(BodySizeHint::default());
-        let handler: Handler = Box::new(move |app, request| {
+        let handler: RequestHandler = Box::new(move |app, request| {
             let size_hint = size_hint.clone();
             Box::pin(async move {
                 let (body, unknown) = parse_body::<O::Request>(&request.body)?;
@@ -62,6 +71,23 @@ impl Router {
                 Ok(response)
             })
         });
+        self.add::<O>(Handler::Request(handler));
+        self
+    }
+
+    /// Adds the handler of operation `O`, which upgrades its connection to a WebSocket.
+    pub fn on_upgrade<O, F, A>(mut self, _operation: O, handler: F) -> Self
+    where
+        O: Operation<Request = NoBody>,
+        F: Fn(App, ArmRequest<NoBody>, WebSocketUpgrade) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Response, ApiError>> + Send + 'static,
+    {
+        let handler: UpgradeHandler = Box::new(move |app, request, upgrade| Box::pin(handler(app, request, upgrade)));
+        self.add::<O>(Handler::Upgrade(handler));
+        self
+    }
+
+    fn add<O: Operation>(&mut self, handler: Handler) {
         self.routes.push(Route {
             id: O::ID,
             right: right_of(O::ID, O::METHOD),
@@ -70,7 +96,6 @@ impl Router {
             template: O::PATH,
             handler,
         });
-        self
     }
 
     #[cfg(test)]
@@ -86,7 +111,7 @@ impl Router {
 
     /// Handles a request. Returns the operation's id and the response.
     pub async fn dispatch(&self, app: &App, request: Request) -> Result<(&'static str, Response), ApiError> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let path = parts.uri.path();
         let matching: Vec<_> = self
             .routes
@@ -106,12 +131,22 @@ impl Router {
         authorize(app, route, params, path)?;
         let query = query_texts(parts.uri.query().unwrap_or_default());
         check_version(route.template, &query)?;
-        let body = read_body(body, MAX_BODY_BYTES).await?.to_vec();
         let (base_url, path) = (base_url(&parts), path.to_owned());
         let accept =
             parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*").to_owned();
-        let request = ArmRequest { params: params.clone(), query, body, base_url, path, accept };
-        Ok((route.id, (route.handler)(app.clone(), request).await?))
+        let params = params.clone();
+        let response = match &route.handler {
+            Handler::Request(handler) => {
+                let body = read_body(body, MAX_BODY_BYTES).await?.to_vec();
+                handler(app.clone(), ArmRequest { params, query, body, base_url, path, accept })
+            }
+            Handler::Upgrade(handler) => {
+                let upgrade = websocket_upgrade(&mut parts).await?;
+                let body = NoBody {};
+                handler(app.clone(), ArmRequest { params, query, body, base_url, path, accept }, upgrade)
+            }
+        };
+        Ok((route.id, response.await?))
     }
 }
 

@@ -11,6 +11,7 @@ mod project_files;
 pub mod queue_status;
 pub mod timelines;
 pub mod training_curves;
+pub mod tunnels;
 pub mod webhook;
 
 use std::sync::Arc;

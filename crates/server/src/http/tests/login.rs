@@ -242,9 +242,10 @@ async fn tenants_locations_and_providers_are_listed() {
 }
 
 /// Operations and routes are the same set, and each has a right, so no path is reachable without one.
-#[test]
-fn operations_and_routes_are_the_same() {
-    let mut routes = crate::http::arm::routes().ids();
+#[tokio::test]
+async fn operations_and_routes_are_the_same() {
+    let test_server = TestServer::new().await;
+    let mut routes = test_server.api.router.ids();
     let mut operations: Vec<&str> = ALL.iter().map(|(id, ..)| *id).collect();
     routes.sort_unstable();
     operations.sort_unstable();

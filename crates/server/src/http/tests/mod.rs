@@ -19,6 +19,7 @@ mod references;
 mod responses;
 mod roles;
 mod session_revocation;
+mod tunnels;
 mod validation;
 mod warnings;
 mod webhooks;
