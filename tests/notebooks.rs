@@ -1,10 +1,12 @@
-//! `corro notebook`, `corro tensorboard` and `corro job shell` with real processes. Jupyter and TensorBoard are small programs on PATH that do what these
-//! commands rely on.
+//! `corro notebook`, `corro tensorboard`, `corro job port-forward` and `corro job shell` with real processes. Jupyter and TensorBoard are small programs on
+//! PATH that do what these commands rely on.
 
 mod harness;
 
 #[path = "notebooks/notebook.rs"]
 mod notebook;
+#[path = "notebooks/ports.rs"]
+mod ports;
 #[path = "notebooks/project.rs"]
 mod project;
 #[path = "notebooks/shell.rs"]

@@ -135,8 +135,8 @@ fn the_address_stays_while_the_job_moves_and_the_server_restarts() {
     let url = notebook.wait_for_line("http://127.0.0.1:");
     assert_eq!(http::get(&url, &[]).status, 200);
     project.site.kill_server();
-    assert_eq!(http::get(&url, &[]).status, 200, "the node goes on without the server");
     project.site.up_at(&address_of_server);
+    assert_eq!(http::get(&url, &[]).status, 200, "the same address leads there again");
     // The node is lost, and the job runs again.
     let agents = project.site.agents();
     let (_, pid) = agents.first().expect("a node");

@@ -14,6 +14,8 @@ mod error;
 mod ini_edit;
 mod job_follow;
 mod job_notes;
+mod job_watch;
+mod local_port;
 mod node_ssh;
 mod output;
 mod program_name;

@@ -1,6 +1,6 @@
 //! `corro job`: the short commands for jobs, which find names themselves and print text (`list`, `show`, `logs`, `stop` and others), and commands that Batch
 //! AI did not have: explain a job (`why`), its processes (`top`), its metrics (`plot`), a trace of its collectives (`timeline`), commands in its
-//! environment (`exec`), and a check of its file (`validate`).
+//! environment (`exec`), its ports (`port-forward`), and a check of its file (`validate`).
 
 mod delete;
 pub mod exec;
@@ -8,6 +8,7 @@ mod list;
 mod logs;
 mod open;
 pub mod plot;
+mod port_forward;
 mod shell;
 mod show;
 mod stop;
@@ -114,6 +115,15 @@ enum JobCommand {
     /// else sh. You log in as the cluster's administrator, as with 'corro job exec'. It ends with the job.
     #[command(after_help = "Examples:\n  corro job shell train-1\n  corro job shell train-1 --rank 3")]
     Shell(shell::ShellArgs),
+    /// Reach ports of a running job on this machine
+    ///
+    /// Each connection to a local port goes through the server to the same port of the loopback address of the job's node, which
+    /// its programs and containers share. Your machine need not reach the node, and you need the right to submit jobs. Runs
+    /// until Ctrl-C or the end of the job.
+    #[command(
+        after_help = "Examples:\n  corro job port-forward train-1 6006\n  corro job port-forward train-1 8080:80 :5000\n  corro job port-forward train-1 9000 --rank 3"
+    )]
+    PortForward(port_forward::PortForwardArgs),
     /// Check a job file without a server
     ///
     /// Errors and warnings name line and column. The exit code is 0 if 'corro batchai job create' would accept the file, also
@@ -138,6 +148,7 @@ pub async fn run(args: JobArgs) -> Result<ExitCode, CliError> {
         JobCommand::Plot(args) => plot::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Exec(args) => exec::run(args).await,
         JobCommand::Shell(args) => shell::run(args).await,
+        JobCommand::PortForward(args) => port_forward::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Validate(args) => validate::run(&args).map(|()| ExitCode::SUCCESS),
     }
 }

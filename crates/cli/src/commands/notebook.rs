@@ -1,13 +1,12 @@
 //! `corro notebook`: a job that runs the user's Jupyter, and a local port that reaches it. Jupyter listens on the loopback address of the job's node, and
-//! each connection travels through the SSH server of that node, to this one port only. The job goes on when the command ends; `notebook attach` reaches it
-//! again.
+//! each connection travels through the server and the node's agent to this one port only. The job goes on when the command ends; `notebook attach` reaches
+//! it again.
 //!
-//! Reading order: [`program`] (the job), [`endpoint`] (where its Jupyter listens), [`attach`] (from job to browser), [`tunnel`] (the connections).
+//! Reading order: [`program`] (the job), [`endpoint`] (where its Jupyter listens), [`attach`] (from job to browser).
 
 mod attach;
 mod endpoint;
 mod program;
-mod tunnel;
 
 use clap::{Args, Subcommand};
 use corro_model::Secret;
@@ -17,11 +16,13 @@ use crate::commands::submit::create::Creation;
 use crate::commands::submit::options::{JobOptions, PlaceOptions};
 use crate::commands::submit::submission::Submission;
 use crate::error::CliError;
-use crate::node_ssh::job_login::AdminCredentialArgs;
+use crate::local_port::LocalPort;
 use crate::resource::short_names::JobNameArgs;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::{note, print};
-use tunnel::Tunnel;
+
+/// Local port of the first choice, which users of Jupyter know.
+const USUAL_PORT: u16 = 8888;
 
 #[derive(Args, Debug)]
 #[command(
@@ -86,16 +87,21 @@ struct LocalArgs {
     /// Stop the job when the command ends
     #[arg(long)]
     stop_on_exit: bool,
-    #[command(flatten)]
-    admin: AdminCredentialArgs,
+}
+
+impl LocalArgs {
+    async fn open_port(&self) -> Result<LocalPort, CliError> {
+        let opened = LocalPort::open(self.port, USUAL_PORT).await;
+        opened.map_err(|error| error.hint("choose another one with --port, or leave it out"))
+    }
 }
 
 pub async fn run(args: NotebookArgs) -> Result<(), CliError> {
     if let Some(NotebookCommand::Attach(args)) = args.command {
         let session = Session::open(&GlobalArgs::default())?;
         let target = args.job.find(&session).await?;
-        let tunnel = Tunnel::open(args.local.port).await?;
-        return attach::attach(&session, &target, args.local, tunnel).await;
+        let port = args.local.open_port().await?;
+        return attach::attach(&session, &target, args.local.stop_on_exit, port).await;
     }
     let token = new_token()?;
     let options = program::job_options(args.job, &token)?;
@@ -105,18 +111,18 @@ pub async fn run(args: NotebookArgs) -> Result<(), CliError> {
     submission.request.retries = 0;
     submission.check_job_name(args.name.as_deref())?;
     // Nothing is submitted if the port cannot be had.
-    let tunnel = if args.detach { None } else { Some(Tunnel::open(args.local.port).await?) };
+    let port = if args.detach { None } else { Some(args.local.open_port().await?) };
     ensure_server(args.yes).await?;
     let session = Session::open(&args.global)?;
     let files = submission.collect_files()?;
     let target = Creation::new(&session, &submission, &files).run(args.name.as_deref()).await?;
-    let Some(tunnel) = tunnel else {
+    let Some(port) = port else {
         let name = target.name("job");
         note(format_args!("Reach it with 'corro notebook attach {name}'."));
         print(name);
         return Ok(());
     };
-    attach::attach(&session, &target, args.local, tunnel).await
+    attach::attach(&session, &target, args.local.stop_on_exit, port).await
 }
 
 /// A token that nobody can guess: 24 random bytes.

@@ -13,8 +13,11 @@ use corro_model::node::{JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE};
 use russh::client::{self, Handle};
 use russh::keys::{PrivateKeyWithHashAlg, PublicKeyOrCertificate, load_secret_key};
 use russh::{Channel, ChannelMsg, Disconnect, Sig};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::known_hosts::PinnedHostKey;
 use crate::error::CliError;
@@ -26,8 +29,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Exit code of a command that ended without reporting one.
 const NO_EXIT_CODE: u8 = 255;
 const INTERRUPTED: u8 = 130;
-/// What [`Connection::read_in_job`] keeps of an output.
-const MAX_READ_BYTES: usize = 64 * 1024;
 
 /// A node, and the user and credentials to log in with.
 pub struct Login {
@@ -55,35 +56,38 @@ pub struct Connection {
     handle: Arc<Handle<HostKeyHandler>>,
 }
 
-/// Connects and authenticates within [`CONNECT_TIMEOUT`].
+/// Connects to the node's address and authenticates, within [`CONNECT_TIMEOUT`].
 pub async fn connect(login: Login) -> Result<Connection, CliError> {
-    let attempt = tokio::time::timeout(CONNECT_TIMEOUT, authenticate(&login)).await;
-    match attempt {
-        Ok(connected) => connected,
-        Err(_) => {
-            let message = format!(
-                "no response from {}:{} within {} seconds",
-                login.node.ip_address,
-                login.node.port,
-                CONNECT_TIMEOUT.as_secs()
-            );
-            Err(connect_error(message))
-        }
-    }
+    let address = (login.node.ip_address.clone(), login.node.port);
+    let connecting = async {
+        let stream = TcpStream::connect((address.0.as_str(), address.1)).await.map_err(connect_error)?;
+        let _ = stream.set_nodelay(true);
+        authenticate(&login, stream).await
+    };
+    let silent =
+        || format!("no response from {}:{} within {} seconds", address.0, address.1, CONNECT_TIMEOUT.as_secs());
+    timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| Err(connect_error(silent())))
 }
 
-async fn authenticate(login: &Login) -> Result<Connection, CliError> {
+/// Authenticates over an open stream to the node's SSH server.
+pub async fn connect_over(login: Login, stream: DuplexStream) -> Result<Connection, CliError> {
+    let silent =
+        || format!("no response from node {} within {} seconds", login.node.node_id, CONNECT_TIMEOUT.as_secs());
+    timeout(CONNECT_TIMEOUT, authenticate(&login, stream)).await.unwrap_or_else(|_| Err(connect_error(silent())))
+}
+
+async fn authenticate<S>(login: &Login, stream: S) -> Result<Connection, CliError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let Login { user, node, credentials } = login;
     let config = client::Config { keepalive_interval: Some(KEEPALIVE_INTERVAL), ..client::Config::default() };
     let handler = HostKeyHandler { pinned_key: PinnedHostKey::new(&node.node_id)? };
-    let mut handle = client::connect(Arc::new(config), (node.ip_address.as_str(), node.port), handler)
-        .await
-        .map_err(|HandlerError(error)| error)?;
+    let connected = client::connect_stream(Arc::new(config), stream, handler).await;
+    let mut handle = connected.map_err(|HandlerError(error)| error)?;
     if let Some(path) = &credentials.key {
-        let key = load_secret_key(path, None).map_err(|error| CliError {
-            is_transient: false,
-            ..connect_error(format!("cannot use the key {}: {error}", path.display()))
-        })?;
+        let key = load_secret_key(path, None)
+            .map_err(|error| connect_error(format!("cannot use the key {}: {error}", path.display())))?;
         let hash = handle.best_supported_rsa_hash().await.map_err(connect_error)?.flatten();
         let key = PrivateKeyWithHashAlg::new(Arc::new(key), hash);
         if handle.authenticate_publickey(user, key).await.map_err(connect_error)?.success() {
@@ -95,14 +99,12 @@ async fn authenticate(login: &Login) -> Result<Connection, CliError> {
     {
         return Ok(Connection { handle: Arc::new(handle) });
     }
-    let rejected = connect_error(format!("the node does not accept them for user '{user}'"));
-    Err(CliError { is_transient: false, ..rejected }
+    Err(connect_error(format!("the node does not accept them for user '{user}'"))
         .hint("give --password or --ssh-private-key as the cluster was made with --password or --ssh-key"))
 }
 
 fn connect_error(error: impl std::fmt::Display) -> CliError {
-    let message = format!("Connection to remote host failed. Please check provided credentials. Error: {error}");
-    CliError { is_transient: true, ..CliError::new(message) }
+    CliError::new(format!("Connection to remote host failed. Please check provided credentials. Error: {error}"))
 }
 
 impl Connection {
@@ -162,22 +164,6 @@ impl Connection {
         drop(raw);
         let _ = self.handle.disconnect(Disconnect::ByApplication, "", "en").await;
         code.map(ExitCode::from)
-    }
-
-    /// Runs a short command in the environment of a job and returns what it prints. The connection stays open.
-    pub async fn read_in_job(&self, target: &JobExecTarget, command: &[String]) -> Result<Vec<u8>, CliError> {
-        let mut channel = self.open_in_job(target).await?;
-        channel.exec(true, command_line(command)).await.map_err(connection_lost)?;
-        let _ = channel.eof().await;
-        let mut output = Vec::new();
-        while let Some(message) = channel.wait().await {
-            match message {
-                ChannelMsg::Data { data } if output.len() < MAX_READ_BYTES => output.extend_from_slice(&data),
-                ChannelMsg::Failure => return Err(CliError::new("the node refuses to run commands")),
-                _ => {}
-            }
-        }
-        Ok(output)
     }
 
     /// A channel whose command will run in the environment of the job.

@@ -1,10 +1,14 @@
-//! SSH connection to a node of a running job, with the job's environment as target: what `job exec`, `job shell` and `notebook` begin with.
+//! SSH connection to a node of a running job, with the job's environment as target: what `job exec` and `job shell` begin with. It goes through the server
+//! if that is possible, so that this machine need not reach the node; the node checks the credentials either way.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use corro_client::{Client, ClientError};
 use corro_model::batchai::{JobProcesses, NodeProcesses};
+use corro_model::node::TunnelTarget;
 use corro_model::ops::{JobsListRemoteLogin, JobsProcesses};
+use tokio::io::DuplexStream;
 
 use super::connection::{self, Connection, JobExecTarget, Login};
 use super::{admin_user_name, choose_node, cluster_of_job, credentials};
@@ -44,16 +48,46 @@ pub async fn connect(
     let logins = client.list::<JobsListRemoteLogin, _>(&job.values(), &[]).await;
     let logins = logins.map_err(|error| job.request_error(error))?;
     let processes = client.get::<JobsProcesses>(&job.values()).await.map_err(|error| job.request_error(error))?;
-    let wanted = match choice.rank {
-        Some(rank) => Some(node_of_rank(rank, &processes)?),
-        None => choice.node.or_else(|| processes.nodes.first().map(|node| node.node_id.to_string())),
-    };
-    let node = choose_node(logins, wanted.as_deref())?;
+    let rank = choice.rank;
+    let node = choose_node(logins, node_of_choice(choice, &processes)?.as_deref())?;
     let user = admin_user_name(client, &cluster_of_job(client, job).await?).await?;
     let credentials = credentials(admin.password, admin.ssh_private_key)?;
     let path = [job.name("workspace"), job.name("experiment"), job.name("job")].join("/");
-    let target = JobExecTarget { job: path, rank: choice.rank, with_secrets };
-    Ok((connection::connect(Login { user, node, credentials }).await?, target))
+    let target = JobExecTarget { job: path, rank, with_secrets };
+    let stream = stream_through_server(client, job, node.node_id.as_str()).await?;
+    let login = Login { user, node, credentials };
+    let connection = match stream {
+        Some(stream) => connection::connect_over(login, stream).await?,
+        None => connection::connect(login).await?,
+    };
+    Ok((connection, target))
+}
+
+/// A stream to the SSH server of a node. `None` if only a direct connection is possible: the user may not open tunnels, or the server or the node is of an
+/// earlier version.
+async fn stream_through_server(
+    client: &Client,
+    job: &ResourceRef,
+    node: &str,
+) -> Result<Option<DuplexStream>, CliError> {
+    match client.open_tunnel(&job.values(), TunnelTarget::Ssh, Some(node)).await {
+        Ok(tunnel) => Ok(Some(tunnel.into_stream())),
+        Err(error) if is_not_offered(&error) => Ok(None),
+        Err(error) => Err(job.request_error(error)),
+    }
+}
+
+fn is_not_offered(error: &ClientError) -> bool {
+    let codes = ["AuthorizationFailed", "AgentTooOld", "InvalidResourceType", "NoWebSocket"];
+    error.api().is_some_and(|error| codes.contains(&error.code.as_str()))
+}
+
+/// Id of the chosen node; without a choice that of the first node, if the job has nodes.
+pub fn node_of_choice(choice: NodeChoice, processes: &JobProcesses) -> Result<Option<String>, CliError> {
+    match choice.rank {
+        Some(rank) => node_of_rank(rank, processes).map(Some),
+        None => Ok(choice.node.or_else(|| processes.nodes.first().map(|node| node.node_id.to_string()))),
+    }
 }
 
 fn node_of_rank(rank: usize, processes: &JobProcesses) -> Result<String, CliError> {

@@ -25,13 +25,6 @@ pub struct ForwardListeners {
     listeners: JoinSet<()>,
 }
 
-impl PortForward {
-    /// A port of the node's loopback address.
-    pub fn to_loopback(port: u16) -> PortForward {
-        PortForward { local_port: 0, host: Ipv4Addr::LOCALHOST.to_string(), port }
-    }
-}
-
 pub fn parse(text: &str) -> Result<PortForward, String> {
     let usage = || "use LOCALPORT:HOST:REMOTEPORT, such as 6006:localhost:6006".to_owned();
     let (local_port, rest) = text.split_once(':').ok_or_else(usage)?;
@@ -87,7 +80,7 @@ async fn accept_loop(handle: Arc<Handle<HostKeyHandler>>, listener: TcpListener,
 }
 
 /// Forwards one accepted connection until either end closes it.
-pub async fn forward_stream(handle: Arc<Handle<HostKeyHandler>>, mut stream: TcpStream, to: PortForward) {
+async fn forward_stream(handle: Arc<Handle<HostKeyHandler>>, mut stream: TcpStream, to: PortForward) {
     match handle.channel_open_direct_tcpip(to.host.clone(), to.port.into(), "127.0.0.1", 0).await {
         Ok(channel) => {
             // Either end may close the stream, which is no error.

@@ -1,21 +1,21 @@
 //! From a notebook job to the browser: waits until the job runs and its Jupyter listens, prints the address, and forwards connections until Ctrl-C or the
-//! end of the job. A lost SSH connection is made again, also to another node if the job was moved.
+//! end of the job. If the job is moved to other nodes, its Jupyter is found there.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use corro_model::Timestamp;
 use corro_model::batchai::{ExecutionState, Job};
-use corro_model::ops::{JobsGet, JobsTerminate, NoBody};
+use corro_model::node::TunnelTarget;
+use corro_model::notebook::MAX_DESCRIPTION_BYTES;
+use corro_model::ops::{JobsTerminate, NoBody};
 use tokio::time::{Instant, sleep};
 
-use super::LocalArgs;
-use super::endpoint::{self, Endpoint};
-use super::tunnel::Tunnel;
+use super::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::job_follow::{self, LogOptions};
 use crate::job_notes::note_waiting_reason;
-use crate::node_ssh::connection::{Connection, JobExecTarget};
-use crate::node_ssh::job_login::{self, AdminCredentialArgs, NodeChoice};
+use crate::job_watch::{JobWatch, running_since};
+use crate::local_port::{Destination, LocalPort};
 use crate::progress::Spinner;
 use crate::resource::resource_ref::ResourceRef;
 use crate::retry::Retry;
@@ -25,21 +25,24 @@ use crate::stdio::{note, print};
 /// Lines of the job's output that are shown if Jupyter did not start.
 const MAX_LOG_LINES: usize = 20;
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
-/// Interval of the question whether the job still runs, while its notebook is used.
-const WATCH_INTERVAL: Duration = Duration::from_secs(3);
-/// A node that cannot be reached is tried again for this long.
-const UNREACHABLE_RETRY: Duration = Duration::from_secs(60);
-/// The same for other errors: a node that has just been given the job may not know it yet.
+/// A node that has just been given the job may not know it yet.
 const ERROR_RETRY: Duration = Duration::from_secs(5);
+/// The same for a server or an agent that is away.
+const UNREACHABLE_RETRY: Duration = Duration::from_secs(60);
 
 /// Runs until Ctrl-C or the end of the job.
-pub async fn attach(session: &Session, target: &ResourceRef, local: LocalArgs, tunnel: Tunnel) -> Result<(), CliError> {
-    let attachment = Attachment { session, target, admin: &local.admin, tunnel: &tunnel };
+pub async fn attach(
+    session: &Session,
+    target: &ResourceRef,
+    stop_on_exit: bool,
+    port: LocalPort,
+) -> Result<(), CliError> {
+    let attachment = Attachment { session, target, watch: JobWatch::new(session, target), port: &port };
     let ended = tokio::select! {
         ended = attachment.run() => Some(ended),
         _ = tokio::signal::ctrl_c() => None,
     };
-    drop(tunnel);
+    drop(port);
     match ended {
         Some(Ok(end)) => {
             if !end.was_reached && end.job.properties.status.execution_state == ExecutionState::Failed {
@@ -54,7 +57,7 @@ pub async fn attach(session: &Session, target: &ResourceRef, local: LocalArgs, t
             }
         }
         Some(Err(error)) => Err(error),
-        None => leave(session, target, local.stop_on_exit).await,
+        None => leave(session, target, stop_on_exit).await,
     }
 }
 
@@ -84,8 +87,8 @@ struct End {
 struct Attachment<'a> {
     session: &'a Session,
     target: &'a ResourceRef,
-    admin: &'a AdminCredentialArgs,
-    tunnel: &'a Tunnel,
+    watch: JobWatch<'a>,
+    port: &'a LocalPort,
 }
 
 impl Attachment<'_> {
@@ -94,16 +97,12 @@ impl Attachment<'_> {
         let mut shown: Option<String> = None;
         loop {
             let job = self.wait_until_running().await?;
-            if job.properties.status.execution_state.is_terminal() {
-                return Ok(End { job, was_reached: shown.is_some() });
-            }
-            let (connection, endpoint) = match self.find_jupyter(shown.is_some()).await? {
-                Some(found) => found,
-                // The job ended or was moved.
-                None => continue,
-            };
-            self.tunnel.set_route(Arc::clone(&connection), endpoint.port);
-            let url = endpoint.url(self.tunnel.local_port);
+            let Some(since) = running_since(&job) else { return Ok(End { job, was_reached: shown.is_some() }) };
+            // Without one the job ended or was moved.
+            let Some(endpoint) = self.find_jupyter(since, shown.is_some()).await? else { continue };
+            let (client, job) = (self.session.client()?.clone(), self.target.clone());
+            self.port.set_destination(Some(Destination { client, job, node: None, port: endpoint.port }));
+            let url = endpoint.url(self.port.number);
             if shown.as_ref() != Some(&url) {
                 note("Jupyter runs. Open this address in a browser; it logs in anyone on this machine who has it:");
                 print(&url);
@@ -112,20 +111,8 @@ impl Attachment<'_> {
             } else {
                 note("Jupyter can be reached again.");
             }
-            self.wait_for_loss(&connection).await?;
-            self.tunnel.clear_route();
-        }
-    }
-
-    async fn job(&self, retry: &mut Retry) -> Result<Job, CliError> {
-        loop {
-            match self.session.client()?.get::<JobsGet>(&self.target.values()).await {
-                Ok(job) => {
-                    retry.reset();
-                    return Ok(job);
-                }
-                Err(error) => retry.pause_or_fail(error, self.target).await?,
-            }
+            self.watch.wait_for_change(since).await?;
+            self.port.set_destination(None);
         }
     }
 
@@ -134,45 +121,28 @@ impl Attachment<'_> {
         let _spinner = Spinner::start("Waiting for the job to start");
         let (mut retry, mut waiting) = (Retry::default(), None);
         loop {
-            let job = self.job(&mut retry).await?;
+            let job = self.watch.get(&mut retry).await?;
             note_waiting_reason(&job, &mut waiting);
-            let state = job.properties.status.execution_state;
-            if state == ExecutionState::Running || state.is_terminal() {
+            if running_since(&job).is_some() || job.properties.status.execution_state.is_terminal() {
                 return Ok(job);
             }
             sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Connects to the job's node and waits until its Jupyter listens. `None`: the job no longer runs. `is_again` after a lost connection.
-    async fn find_jupyter(&self, is_again: bool) -> Result<Option<(Arc<Connection>, Endpoint)>, CliError> {
+    /// Waits until the Jupyter of the run that began at `since` listens. `None`: the job no longer runs so. `is_again` after a change of the job.
+    async fn find_jupyter(&self, since: Timestamp, is_again: bool) -> Result<Option<Endpoint>, CliError> {
         let _spinner = Spinner::start(if is_again { "Connecting again" } else { "Waiting for Jupyter" });
-        let (mut retry, mut connected) = (Retry::default(), None::<(Arc<Connection>, JobExecTarget)>);
+        let mut retry = Retry::default();
         let mut failing_since: Option<Instant> = None;
         loop {
-            if self.job(&mut retry).await?.properties.status.execution_state != ExecutionState::Running {
+            if running_since(&self.watch.get(&mut retry).await?) != Some(since) {
                 return Ok(None);
             }
-            let found = match &connected {
-                Some((connection, exec_target)) => {
-                    let output = connection.read_in_job(exec_target, &endpoint::read_command()).await;
-                    output.map(|output| Endpoint::parse(&output).map(|endpoint| (Arc::clone(connection), endpoint)))
-                }
-                None => {
-                    let choice = NodeChoice::default();
-                    // Without the job's secrets the token would be masked.
-                    let opened = job_login::connect(self.session, self.target, choice, self.admin.clone(), true).await;
-                    opened.map(|(connection, exec_target)| {
-                        connected = Some((Arc::new(connection), exec_target));
-                        None
-                    })
-                }
-            };
-            match found {
-                Ok(Some(found)) => return Ok(Some(found)),
+            match self.describe().await {
+                Ok(Some(endpoint)) => return Ok(Some(endpoint)),
                 Ok(None) => failing_since = None,
                 Err(error) => {
-                    connected = None;
                     let limit = if error.is_transient { UNREACHABLE_RETRY } else { ERROR_RETRY };
                     if failing_since.get_or_insert_with(Instant::now).elapsed() >= limit {
                         return Err(error);
@@ -183,15 +153,20 @@ impl Attachment<'_> {
         }
     }
 
-    /// Returns when the connection is lost or the job no longer runs.
-    async fn wait_for_loss(&self, connection: &Connection) -> Result<(), CliError> {
-        let mut retry = Retry::default();
-        loop {
-            sleep(WATCH_INTERVAL).await;
-            let is_running = self.job(&mut retry).await?.properties.status.execution_state == ExecutionState::Running;
-            if !is_running || connection.handle().is_closed() {
-                return Ok(());
+    /// Where Jupyter listens, as the agent of the job's node reads it. `None`: it does not listen yet.
+    async fn describe(&self) -> Result<Option<Endpoint>, CliError> {
+        let opened = self.session.client()?.open_tunnel(&self.target.values(), TunnelTarget::Notebook, None).await;
+        let tunnel = match opened {
+            Ok(tunnel) => tunnel,
+            // Its environment is made, which may take minutes.
+            Err(error) if error.api().is_some_and(|error| error.code == "JobNotReady") => return Ok(None),
+            Err(error) => {
+                let is_transient = error.is_transient();
+                return Err(CliError { is_transient, ..self.target.request_error(error) });
             }
-        }
+        };
+        let read = tunnel.read_to_end(MAX_DESCRIPTION_BYTES).await;
+        let output = read.map_err(|error| CliError { is_transient: true, ..CliError::from_error(&error) })?;
+        Ok(Endpoint::parse(&output))
     }
 }

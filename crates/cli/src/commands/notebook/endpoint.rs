@@ -1,13 +1,8 @@
-//! Where the Jupyter of a job listens: Jupyter writes a file about itself to its runtime directory, which is read through the node's SSH server. Only its
-//! port, token and path are used; the address is always the loopback address of the node.
+//! Where the Jupyter of a job listens: Jupyter writes a file about itself to its runtime directory, which the node's agent reads. Only its port, token and
+//! path are used; the address is always the loopback address of the node.
 
 use corro_model::Secret;
 use serde::Deserialize;
-
-/// Runtime directory of Jupyter, in the job's directory for temporary files.
-pub const RUNTIME_DIRECTORY: &str = "corro-notebook";
-/// File in it with the first segment of the page's path: `lab` or `tree`.
-pub const APP_FILE: &str = "app";
 
 /// A Jupyter that listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,16 +31,8 @@ fn slash() -> String {
     "/".to_owned()
 }
 
-/// The command that prints the file with the page, and then the runtime files. It prints nothing while Jupyter starts.
-pub fn read_command() -> Vec<String> {
-    let script = format!(
-        r#"cd "${{TMPDIR:-/tmp}}/{RUNTIME_DIRECTORY}" 2>/dev/null && cat {APP_FILE} && cat -- *server-*.json 2>/dev/null; :"#
-    );
-    ["sh".to_owned(), "-c".to_owned(), script].into()
-}
-
 impl Endpoint {
-    /// Reads the output of [`read_command`]. `None`: Jupyter does not listen yet.
+    /// Reads the output of [`corro_model::notebook::describe_script`]. `None`: Jupyter does not listen yet.
     pub fn parse(output: &[u8]) -> Option<Endpoint> {
         let text = std::str::from_utf8(output).ok()?;
         let (page, files) = text.split_once('\n')?;

@@ -2,8 +2,8 @@
 //! node, and asks for a token that is a secret of the job: stored encrypted, not shown, and masked in the job's output. Pure.
 
 use corro_model::Secret;
+use corro_model::notebook::{APP_FILE, RUNTIME_DIRECTORY};
 
-use super::endpoint::{APP_FILE, RUNTIME_DIRECTORY};
 use crate::commands::submit::kind::Kind;
 use crate::commands::submit::options::JobOptions;
 use crate::error::CliError;
