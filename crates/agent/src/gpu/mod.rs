@@ -1,6 +1,7 @@
 //! The machine's GPUs: where their state is read ([`nvml`], and [`readings_file`] for tests), the thread that reads it
-//! ([`sampler`]), the GPUs that the node's task may use ([`selection`], [`monitor`]) and the errors of the driver in the
-//! kernel's log ([`kernel_log`]). Reads on request only, never claims a GPU, and never waits for a driver that hangs.
+//! ([`sampler`]), the GPUs that the node's task may use ([`selection`], [`monitor`]) and the errors of the driver in
+//! the kernel's log ([`mod@kernel_log`]). Reads on request only, never claims a GPU, and never waits for a driver that
+//! hangs.
 
 pub mod kernel_log;
 pub mod monitor;

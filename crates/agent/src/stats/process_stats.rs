@@ -25,8 +25,8 @@ use crate::stats::engine_status;
 /// Time between the two samples from which the CPU load is computed.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Samples the processes and GPUs of `attempt` on this node. Blocks for [`SAMPLE_INTERVAL`], and longer while the GPUs' driver
-/// does not answer.
+/// Samples the processes and GPUs of `attempt` on this node. Blocks for [`SAMPLE_INTERVAL`], and longer while the driver
+/// of the GPUs does not answer.
 pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>, gpus: &GpuMonitor) -> TaskStats {
     let Some(attempt) = attempt else { return TaskStats::default() };
     let gpu_reading = gpus.request(&attempt);
