@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::device::select::DeviceTransport;
+use crate::device_transport::DeviceTransport;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {

@@ -97,11 +97,11 @@ type Tensor = (usize, usize, i64, Vec<u64>);
 #[pyo3(
     signature = (
         kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, grouped=false,
-        device=-1, keep=None, stream=None
+        device=-1, keep=None, stream=None, names=None
     ),
     // For documentation tools, which would print a negative default as an ellipsis.
     text_signature = "(kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, \
-                      grouped=False, device=-1, keep=None, stream=None)"
+                      grouped=False, device=-1, keep=None, stream=None, names=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "Python gives them by keyword")]
 pub fn submit(
@@ -120,7 +120,11 @@ pub fn submit(
     device: i32,
     keep: Option<Py<PyAny>>,
     stream: Option<u64>,
+    names: Option<Vec<String>>,
 ) -> PyResult<u64> {
+    if names.as_ref().is_some_and(|names| names.len() != tensors.len()) {
+        return Err(errors::value_error("names: give one for each tensor"));
+    }
     let engine = running::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
     let kind = parse_kind(kind).ok_or_else(|| errors::value_error(format!("{kind} is not a kind of operation")))?;
     let op = u8::try_from(op).ok().and_then(ReduceOp::from_number);
@@ -146,17 +150,25 @@ pub fn submit(
     };
     let ready = stream.map(|stream| devices::record(device, Stream(stream))).transpose()?;
     let ready = ready.zip(stream.map(Stream));
-    let submitted = submit_locked(&engine, prefix, name, tensors, grouped, keep, &template, ready)?;
+    let names = Names { prefix, name, of_tensors: names.as_deref() };
+    let submitted = submit_locked(&engine, names, tensors, grouped, keep, &template, ready)?;
     submitted.map_err(|error| errors::from_engine_error(py, &error))
+}
+
+/// Names of a submission, as given by Python.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    prefix: &'a str,
+    name: Option<&'a str>,
+    /// Instead of the name: one for each tensor.
+    of_tensors: Option<&'a [String]>,
 }
 
 /// Submits under the lock; runs no Python code. `ready`: for tensors in the memory of a device, an event after the work that computes them,
 /// and the stream in which it was recorded.
-#[expect(clippy::too_many_arguments, reason = "the arguments of one function of Python")]
 fn submit_locked(
     engine: &Arc<Engine>,
-    prefix: &str,
-    name: Option<&str>,
+    names: Names<'_>,
     tensors: Vec<Tensor>,
     grouped: bool,
     keep: Option<Py<PyAny>>,
@@ -171,12 +183,17 @@ fn submit_locked(
         table.unnamed_counts.remove(&SetId::GLOBAL.0);
     }
     let number = table.last_handle + 1;
-    let n_unnamed = table.unnamed_counts.get(&template.set.0).copied().unwrap_or_default() + u64::from(name.is_none());
-    let wire_name = wire_name(prefix, name, n_unnamed);
+    let n_unnamed =
+        table.unnamed_counts.get(&template.set.0).copied().unwrap_or_default() + u64::from(names.name.is_none());
+    let wire_name = wire_name(names.prefix, names.name, n_unnamed);
     let n_tensors = tensors.len();
     let (mut requests, mut places, mut engine_allocated) = (Vec::new(), Vec::new(), Vec::new());
     for (index, tensor) in tensors.into_iter().enumerate() {
-        let name = if grouped { format!("{wire_name}_{}of{n_tensors}", index + 1) } else { wire_name.clone() };
+        let name = match names.of_tensors {
+            Some(of_tensors) => self::wire_name(names.prefix, Some(&of_tensors[index]), 0),
+            None if grouped => format!("{wire_name}_{}of{n_tensors}", index + 1),
+            None => wire_name.clone(),
+        };
         let (request, place) = parse_tensor(tensor, Request { name: name.into(), ..template.clone() })?;
         engine_allocated.push(matches!(place.output, OutputBuffer::Allocate).then_some(request.dtype));
         requests.push(request);

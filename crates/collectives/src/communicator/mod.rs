@@ -27,6 +27,7 @@ use crate::transport::shm::cma::{self, Pid};
 use crate::transport::shm::segment::CommRegion;
 use crate::transport::shm::step_sync::StepSync;
 use crate::transport::tcp::dial::connect_mesh;
+use crate::transport::wait_policy::WaitPolicy;
 use crate::world_state::WorldState;
 
 /// A group of ranks, its members, that perform collective operations. The operations are in [`typed`] and [`grouped`].
@@ -145,6 +146,11 @@ impl Communicator {
     /// The ranks of the world, with the deaths that are known.
     pub(crate) fn peer_table(&self) -> &Arc<PeerTable> {
         &self.world.peer_table
+    }
+
+    /// How threads wait, and the table in which long waits are reported.
+    pub(crate) fn wait_policy(&self) -> (WaitPolicy, &PeerTable) {
+        (self.world.wait_policy, &self.world.peer_table)
     }
 
     /// Number that is the same for all members of this host.

@@ -94,7 +94,7 @@ pub struct DeviceProperties {
     pub name: String,
     /// The same for all processes that use this device, whatever number it has in each.
     pub uuid: [u8; 16],
-    /// Streams can write a word of memory and wait for its value.
+    /// Streams can write a word of memory.
     pub has_stream_memory_operations: bool,
     /// Kernels of [`Driver::launch_tasks`] can be compiled; otherwise why not.
     pub kernels: Result<(), String>,
@@ -146,9 +146,6 @@ pub trait Driver: Send + Sync {
 
     /// Stores `value` at `address` when the stream gets there. Everything before it in the stream is visible to whoever sees the value.
     fn write_value(&self, stream: Stream, address: DevicePtr, value: u32) -> Result<(), DriverError>;
-    /// Makes the stream wait until each word is at least its value, in wrapping order. Occupies no multiprocessor.
-    fn wait_values(&self, stream: Stream, words: &[(DevicePtr, u32)]) -> Result<(), DriverError>;
-
     /// Copies to host memory.
     ///
     /// # Safety

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::device::driver::{Allocation, DevicePtr, Driver, DriverError, IpcHandle};
-use crate::device::ipc_layout::{ExportedAllocation, IpcArea, Location, MAX_ALLOCATIONS, MAX_FREED};
+use crate::transport::shm::device_area::{ExportedAllocation, IpcArea, Location, MAX_ALLOCATIONS, MAX_FREED};
 
 /// Why an address cannot be passed to other ranks.
 #[derive(Debug)]
@@ -59,7 +59,9 @@ impl Exports {
         };
         if let Some(handle) = handle {
             // SAFETY: this member's table, before the barrier; an entry that no operation in progress uses.
-            unsafe { *area.allocation(member, index as usize) = ExportedAllocation { id: allocation.id, handle } };
+            unsafe {
+                *area.allocation(member, index as usize) = ExportedAllocation { id: allocation.id, handle: handle.0 }
+            };
         }
         let entry = Entry { allocation, index, last_use: number, checked_at: number, handle };
         self.by_base.insert(allocation.base, entry);
@@ -170,7 +172,7 @@ impl Imports {
             }
             self.close(driver, member, location.allocation);
         }
-        let base = driver.import(&exported.handle)?;
+        let base = driver.import(&IpcHandle(exported.handle))?;
         self.mapped.insert(key, (exported.id, base));
         Ok(base + location.offset)
     }

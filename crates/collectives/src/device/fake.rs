@@ -7,7 +7,6 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use crate::Dtype;
 use crate::device::driver::{
@@ -335,18 +334,6 @@ impl Driver for FakeDriver {
 
     fn write_value(&self, stream: Stream, address: DevicePtr, value: u32) -> Result<(), DriverError> {
         self.submit(stream, move || word(address).store(value, Ordering::SeqCst));
-        Ok(())
-    }
-
-    fn wait_values(&self, stream: Stream, words: &[(DevicePtr, u32)]) -> Result<(), DriverError> {
-        let words = words.to_vec();
-        self.submit(stream, move || {
-            for (address, value) in words {
-                while (word(address).load(Ordering::SeqCst).wrapping_sub(value) as i32) < 0 {
-                    std::thread::sleep(Duration::from_micros(20));
-                }
-            }
-        });
         Ok(())
     }
 

@@ -1,30 +1,32 @@
 //! Operations of ranks that share one GPU. Processes on a GPU take turns, and a change of turns costs some 0.15 ms, so one member, the leader,
-//! does the work of all: it maps the memory of the others (CUDA IPC) and executes the whole operation with one kernel. The others wait in their
-//! streams, without a kernel.
+//! does the work of all: it maps the memory of the others (CUDA IPC) and executes the whole operation with one kernel.
 //!
-//! Streams order themselves by flags in host memory, which devices write and wait for: `ready` of each member, then `done` of the leader.
-//! A member writes `ready` in a stream of its own, so that its next operations do not wait until the leader has its turn. No CPU waits for the device. If a rank dies, the others end all waits by writing the flags, and the engine fails.
+//! Devices write flags in shared host memory: `ready` when a member's inputs are there, `done` when the leader has written all outputs. The
+//! leader's thread waits for `ready` before it submits the kernel, the others' threads for `done`; no stream waits for another process.
+//! `ready` is written in a stream of its own, which never waits for earlier operations.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::communicator::Communicator;
 use crate::coordinator::Kind;
 use crate::device::adasum;
-use crate::device::context::{DeviceContext, DeviceEvent, DeviceMemory};
+use crate::device::context::{DeviceContext, DeviceMemory};
 use crate::device::driver::{Current, DevicePtr, HostMemory};
 use crate::device::error::DeviceError;
 use crate::device::exports::{ExportError, Exports, Imports};
-use crate::device::ipc_layout::{Description, FLAG_BYTES, IpcArea, Location, MAX_TENSORS, TensorLocation};
 use crate::device::operation::{DeviceOperation, DeviceTensor, LocalTensor};
 use crate::device::plan::{MemberTensor, PlannedTensor};
 use crate::device::tasks::{TaskTable, VECTOR_BYTES};
 use crate::dtype::Dtype;
+use crate::error::Error;
 use crate::op::Combine;
+use crate::transport::shm::device_area::{Description, FLAG_BYTES, IpcArea, Location, MAX_TENSORS, TensorLocation};
 use crate::transport::shm::segment::CommRegion;
 
-/// How long the end of the engine waits for operations in progress.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two looks at a flag, after some time of looking without a pause.
+const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Shared state of the members of one process set.
 pub struct IpcTransport {
@@ -38,8 +40,6 @@ pub struct IpcTransport {
 }
 
 struct Shared {
-    /// This member.
-    me: usize,
     area: IpcArea,
     flags: HostMemory,
     /// Keeps the memory mapped.
@@ -64,7 +64,7 @@ impl IpcTransport {
                 let flags = unsafe { context.driver.register_host(base.cast(), FLAG_BYTES)? };
                 // SAFETY: the region has an area for all its members, zero at first, and is kept beside.
                 let area = unsafe { IpcArea::new(base, communicator.size()) };
-                Some(Shared { me: communicator.rank(), area, flags, _region: region })
+                Some(Shared { area, flags, _region: region })
             }
             _ => None,
         };
@@ -148,16 +148,13 @@ impl IpcTransport {
             if is_followed {
                 context.wait_all(stream, &operation.ready)?;
             }
-            let others: Vec<(DevicePtr, u32)> = present
-                .iter()
-                .filter(|member| **member != 0)
-                .map(|member| (flags + IpcArea::ready_offset(*member), number))
-                .collect();
-            driver.wait_values(stream, &others)?;
+            for member in present.iter().filter(|member| **member != 0) {
+                wait_for(communicator, *member, &area.flags(*member).ready, number)?;
+            }
             self.run(operation, &planned)?;
             driver.write_value(stream, flags + IpcArea::done_offset(me), number)?;
         } else if is_present {
-            driver.wait_values(stream, &[(flags + IpcArea::done_offset(leader), number)])?;
+            wait_for(communicator, leader, &area.flags(leader).done, number)?;
         }
         self.copy_back(tensors, &described)
     }
@@ -303,50 +300,33 @@ impl IpcTransport {
         // SAFETY: as in `describe`; the memory returns to its pool with an event after these copies.
         Ok(unsafe { self.context.launch(self.context.stream, &copies, Dtype::U8, Combine::Sum, 1.0, 1.0)? })
     }
-
-    /// Ends all waits of this device for other ranks, because one has died. Results of operations in progress are undefined.
-    pub fn abort(&self) {
-        let Some(shared) = &self.shared else { return };
-        shared.area.release_all(self.number);
-        // Work that is still in this rank's streams writes older numbers, which must not be the last: others would wait again.
-        let (driver, flags, released) = (&*self.context.driver, shared.flags.device, IpcArea::released(self.number));
-        let Ok(_current) = Current::enter(driver) else { return };
-        let (ready, done) = (IpcArea::ready_offset(shared.me), IpcArea::done_offset(shared.me));
-        // If the device has failed, it writes nothing.
-        let _ = driver.write_value(self.context.ready_stream, flags + ready, released);
-        let _ = driver.write_value(self.context.stream, flags + done, released);
-    }
-
-    /// Events after all work of the engine's streams.
-    fn last_events(&self) -> Vec<Arc<DeviceEvent>> {
-        let streams = [self.context.stream, self.context.ready_stream];
-        // A device that no longer answers has ended its work.
-        streams.into_iter().filter_map(|stream| self.context.record(stream).ok()).collect()
-    }
-
-    fn is_drained_within(&self, limit: Duration) -> bool {
-        let (last, deadline) = (self.last_events(), Instant::now() + limit);
-        let is_complete = || last.iter().all(|event| event.is_complete().unwrap_or(true));
-        while !is_complete() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        is_complete()
-    }
 }
 
 impl Drop for IpcTransport {
     fn drop(&mut self) {
         let driver = &*self.context.driver;
         let Ok(_current) = Current::enter(driver) else { return };
-        // What this member has submitted must be complete before its memory is unmapped.
-        if !self.is_drained_within(DRAIN_TIMEOUT) {
-            // Another rank never did its part.
-            self.abort();
-            self.last_events().iter().for_each(|event| drop(event.synchronize()));
+        // What this member has submitted must be complete before its memory is unmapped. It does not depend on other ranks.
+        for stream in [self.context.stream, self.context.ready_stream] {
+            if let Ok(last) = self.context.record(stream) {
+                let _ = last.synchronize();
+            }
         }
         self.imports.close_all(driver);
         if let Some(shared) = &self.shared {
             driver.unregister_host(shared.flags);
         }
     }
+}
+
+/// Waits until the device of a member has written the number of an operation. The thread polls: a stream that waits for another process keeps
+/// its process's turn on the GPU (measured: 9.0 instead of 5.4 ms a step of four small trainings).
+fn wait_for(communicator: &Communicator, member: usize, flag: &AtomicU32, number: u32) -> Result<(), Error> {
+    let is_written = || flag.load(Ordering::Acquire).wrapping_sub(number) as i32 >= 0;
+    let (policy, peer_table) = communicator.wait_policy();
+    if policy.spin(is_written) {
+        return Ok(());
+    }
+    let rank = communicator.world_ranks()[member];
+    policy.wait(peer_table, rank, is_written, |_| std::thread::sleep(POLL_INTERVAL))
 }

@@ -2,30 +2,7 @@
 
 use crate::device::driver::DeviceProperties;
 use crate::device::tasks::MAX_POINTERS;
-
-/// How members exchange device memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceTransport {
-    /// Members share one GPU: one of them maps the memory of the others (CUDA IPC) and combines it with one kernel.
-    Ipc,
-    /// Every member has a GPU of its own: NVIDIA's library.
-    Nccl,
-    /// Through pinned host memory.
-    Host,
-}
-
-impl DeviceTransport {
-    /// Name in `CORRO_GPU_TRANSPORT`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DeviceTransport::Ipc => "ipc",
-            DeviceTransport::Nccl => "nccl",
-            DeviceTransport::Host => "host",
-        }
-    }
-
-    pub const ALL: [DeviceTransport; 3] = [DeviceTransport::Ipc, DeviceTransport::Nccl, DeviceTransport::Host];
-}
+use crate::device_transport::DeviceTransport;
 
 /// What a member tells the others about its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +20,7 @@ pub struct DeviceFacts {
     pub uuid: [u8; 16],
     /// Kernels can be compiled.
     pub has_kernels: bool,
-    /// Streams can wait for words of memory, memory of the host can be registered, and device memory be exported.
+    /// Streams can write words of host memory, and device memory can be exported.
     pub has_ipc: bool,
     /// Version of NCCL, 0 without.
     pub nccl: u32,

@@ -15,9 +15,10 @@ use crate::device::host::HostTransport;
 use crate::device::ipc::IpcTransport;
 use crate::device::nccl::NcclTransport;
 use crate::device::nccl::library::Nccl;
-use crate::device::select::{self, DeviceTransport, FACTS_BYTES, MemberFacts, Selection};
-use crate::engine::execute::{TensorOp, execute_on_host};
+use crate::device::select::{self, FACTS_BYTES, MemberFacts, Selection};
+use crate::device_transport::DeviceTransport;
 use crate::engine::execute_device;
+use crate::engine::execute_host::{TensorOp, execute_on_host};
 use crate::engine::instrumentation::Instrumentation;
 use crate::settings::LogLevel;
 
@@ -54,21 +55,21 @@ impl Devices {
         self.sets.remove(&set);
     }
 
-    /// Ends all waits of the device for other ranks.
+    /// Ends operations in which the device waits for other ranks.
     pub fn abort(&mut self) {
         if std::mem::replace(&mut self.is_aborted, true) {
             return;
         }
         for transport in self.sets.values_mut() {
             match transport {
-                SetTransport::Ipc(transport) => transport.abort(),
                 SetTransport::Nccl(transport) => transport.abort(),
-                SetTransport::Host(_) | SetTransport::Plain => {}
+                // Their streams wait for no other rank.
+                SetTransport::Ipc(_) | SetTransport::Host(_) | SetTransport::Plain => {}
             }
         }
     }
 
-    /// Ends operations that may wait for a rank which failed before its part. Ranks that share a GPU release each other when they fail.
+    /// Ends operations that may wait for a rank which failed before its part.
     pub fn end_exchanges(&mut self) {
         for transport in self.sets.values_mut() {
             if let SetTransport::Nccl(transport) = transport {

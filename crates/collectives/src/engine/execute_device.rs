@@ -12,7 +12,7 @@ use crate::device::error::DeviceError;
 use crate::device::host::{HostReduction, HostTransport, TensorSpan};
 use crate::device::operation::{DeviceOperation, DeviceTensor, LocalTensor};
 use crate::dtype::Dtype;
-use crate::engine::execute::{TensorOp, execute_on_host, row_bytes};
+use crate::engine::execute_host::{TensorOp, execute_on_host, row_bytes};
 use crate::engine::handle::{Completion, DeviceOutput, Output};
 use crate::engine::submission::{OutputBuffer, TensorBuffers, TensorTableEntry};
 use crate::error::{Error, InvalidArgument};
@@ -331,7 +331,7 @@ impl Staged<'_> {
             let output = match completion.take_outcome() {
                 Ok(mut outcome) => outcome.outputs.remove(0),
                 Err(error) => {
-                    crate::engine::execute::fail_op(op, error);
+                    crate::engine::execute_host::fail_op(op, error);
                     results.push(None);
                     continue;
                 }

@@ -6,11 +6,12 @@
 //!
 //! `ops` is the public API, `submission` the data of a call, `handle` its result. `in_flight` rejects invalid submissions without the lock of
 //! the progress engine. `messaging` exchanges messages with the coordinator, `execute` runs negotiated operations,
-//! `execute_device` those on the memory of GPUs, for which `devices` keeps the transports. `instrumentation` and `status_publisher` feed timeline, log and status.
+//! `execute_host` those on host memory, `execute_device` those on the memory of GPUs, for which `devices` keeps the transports. `instrumentation` and `status_publisher` feed timeline, log and status.
 
 mod devices;
 mod execute;
 mod execute_device;
+mod execute_host;
 pub mod handle;
 mod in_flight;
 mod instrumentation;

@@ -11,7 +11,7 @@ use crate::coordinator::{
     Worker,
 };
 use crate::device::context::DeviceEvent;
-use crate::device::select::DeviceTransport;
+use crate::device_transport::DeviceTransport;
 use crate::engine::devices::Devices;
 use crate::engine::handle::{Completion, EngineError};
 use crate::engine::in_flight::SubmissionTable;

@@ -124,6 +124,7 @@ def submit(
     device: int = -1,
     keep: object = None,
     stream: Optional[int] = None,
+    names: Optional[Sequence[str]] = None,
 ) -> int:
     """Submits an operation and returns its handle without waiting.
 
@@ -131,7 +132,8 @@ def submit(
     input's (in place), or 0 if the engine allocates it (always for allgather, alltoall and reducescatter; an empty
     tensor may have no address, and then gets an empty output). The wire name is `<prefix>.<name>`, or the name alone
     if the prefix is empty; without a name `<prefix>.noname.<count>`, where unnamed operations are counted per
-    process set since init or join. Grouped tensors are named `<wire name>_<i>of<n>`. op is one of Horovod's numbers
+    process set since init or join. Grouped tensors are named `<wire name>_<i>of<n>`. names, one for each tensor, submit
+    several operations with one handle; they take the place of name, which is then "". op is one of Horovod's numbers
     (Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5). device: -1 for the CPU, else the number of the tensor's
     GPU. stream: the stream of that GPU in which the tensors were computed, if the addresses are in its memory; without
     it they are in main memory, and the ranks only compare device. keep is referenced until the operation has ended and

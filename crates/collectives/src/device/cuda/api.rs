@@ -26,7 +26,6 @@ functions! {
         stream_destroy = "cuStreamDestroy_v2" (Handle) -> CuResult;
         stream_wait_event = "cuStreamWaitEvent" (Handle, Handle, c_uint) -> CuResult;
         stream_write_value = "cuStreamWriteValue32_v2" (Handle, u64, u32, c_uint) -> CuResult;
-        stream_batch = "cuStreamBatchMemOp_v2" (Handle, c_uint, *mut MemoryOperation, c_uint) -> CuResult;
         event_create = "cuEventCreate" (*mut Handle, c_uint) -> CuResult;
         event_destroy = "cuEventDestroy_v2" (Handle) -> CuResult;
         event_record = "cuEventRecord" (Handle, Handle) -> CuResult;
@@ -77,29 +76,6 @@ impl Nvrtc {
     pub fn open() -> Result<Nvrtc, LibraryError> {
         let names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"];
         Nvrtc::from_library(open("CUDA's compiler library (libnvrtc.so)", &names)?)
-    }
-}
-
-/// `CUstreamBatchMemOpParams` of a wait or a write of 32 bits.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct MemoryOperation {
-    pub operation: c_uint,
-    _padding: c_uint,
-    pub address: u64,
-    pub value: u64,
-    pub flags: c_uint,
-    _reserved: c_uint,
-    alias: u64,
-    _rest: u64,
-}
-
-const _: () = assert!(size_of::<MemoryOperation>() == 48);
-
-impl MemoryOperation {
-    /// `CU_STREAM_MEM_OP_WAIT_VALUE_32` with `CU_STREAM_WAIT_VALUE_GEQ`.
-    pub fn wait_at_least(address: u64, value: u32) -> MemoryOperation {
-        MemoryOperation { operation: 1, address, value: u64::from(value), flags: 0, ..MemoryOperation::default() }
     }
 }
 

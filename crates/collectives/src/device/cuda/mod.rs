@@ -10,8 +10,8 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use crate::Dtype;
 use crate::device::cuda::api::{
     ATTRIBUTE_MAJOR, ATTRIBUTE_MINOR, ATTRIBUTE_STREAM_MEMORY_OPERATIONS, CuResult, Cuda, ERROR_NOT_READY,
-    EVENT_DISABLE_TIMING, HOST_PORTABLE_MAPPED, Handle, IPC_LAZY_PEER_ACCESS, MemoryOperation, Nvrtc,
-    POINTER_BUFFER_ID, STREAM_NON_BLOCKING, SUCCESS,
+    EVENT_DISABLE_TIMING, HOST_PORTABLE_MAPPED, Handle, IPC_LAZY_PEER_ACCESS, Nvrtc, POINTER_BUFFER_ID,
+    STREAM_NON_BLOCKING, SUCCESS,
 };
 use crate::device::cuda::kernels::{Kernels, Program};
 use crate::device::cuda::library::LibraryError;
@@ -276,15 +276,6 @@ impl Driver for CudaDriver {
 
     fn write_value(&self, stream: Stream, address: DevicePtr, value: u32) -> Result<(), DriverError> {
         call!(self.api, stream_write_value(handle(stream.0), address, value, 0))
-    }
-
-    fn wait_values(&self, stream: Stream, words: &[(DevicePtr, u32)]) -> Result<(), DriverError> {
-        let mut waits: Vec<MemoryOperation> =
-            words.iter().map(|(address, value)| MemoryOperation::wait_at_least(*address, *value)).collect();
-        if waits.is_empty() {
-            return Ok(());
-        }
-        call!(self.api, stream_batch(handle(stream.0), waits.len() as u32, waits.as_mut_ptr(), 0))
     }
 
     unsafe fn copy_to_host(

@@ -6,7 +6,7 @@ use super::elements::{Reduction, Tensor, values};
 use super::job::{Rank, one_gpu, request};
 use crate::coordinator::{Kind, Request};
 use crate::device::driver::Driver;
-use crate::device::ipc_layout::{MAX_ALLOCATIONS, MAX_FREED};
+use crate::transport::shm::device_area::{MAX_ALLOCATIONS, MAX_FREED};
 use crate::{Dtype, ReduceOp};
 
 const DTYPE: Dtype = Dtype::F32;

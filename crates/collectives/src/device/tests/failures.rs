@@ -117,7 +117,7 @@ fn memory_for_a_copy_is_exhausted() {
 }
 
 #[test]
-fn the_first_rank_fails_when_the_others_wait_in_their_streams() {
+fn the_first_rank_fails_when_the_others_wait_for_its_device() {
     for n in [2, 4] {
         one_gpu(&vec![1; n]).run_to_end(|rank| {
             begin(&rank);

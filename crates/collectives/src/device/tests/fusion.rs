@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use super::elements::{Reduction, Tensor, values};
 use super::job::{Job, ONE_GPU, Rank, THROUGH_HOST, each, one_gpu, request};
 use crate::coordinator::{Kind, Request};
-use crate::device::ipc_layout::MAX_TENSORS;
 use crate::engine::handle::Outcome;
+use crate::transport::shm::device_area::MAX_TENSORS;
 use crate::{Dtype, ReduceOp};
 
 /// Submits allreduces of tensors with these lengths as a group; half of the results replace the inputs.

@@ -125,6 +125,16 @@ impl Rank {
         outcome
     }
 
+    /// Waits until the engine executes an operation, or has done so. Does not execute it on this thread, unlike a wait for the result.
+    pub fn until_begun(&self, name: &str) {
+        until("the operation begins", || self.engine.world.peer_table.work().as_deref() == Some(name));
+    }
+
+    /// Whether the result of a call is in memory.
+    pub fn has_result(&self, handle: &Handle) -> bool {
+        handle.is_done() && handle.is_settled()
+    }
+
     /// The error of a call that must fail.
     pub fn error(&self, handle: &Handle) -> String {
         assert!(self.engine.wait_for(handle, LIMIT), "rank {} waits for ever", self.rank());

@@ -48,12 +48,12 @@ fn memory_is_used_again_after_the_work_of_its_last_user() {
             // SAFETY: the tensor lives until the end.
             let handle =
                 unsafe { rank.engine.submit_on_device(request, vec![tensor.into_new()], false, ready) }.expect("good");
-            let outcome = rank.engine.synchronize(&handle).expect("submitted");
-            let second = outcome.outputs[0].device.clone().expect("the result is in device memory");
-            assert_eq!(address(&second), at, "memory of this size is in the pool");
-            assert!(!second.done.is_complete().expect("an event"), "the user still reads the first result");
+            rank.until_begun("second");
+            assert!(!rank.has_result(&handle), "the user still reads the first result");
             release.send(()).expect("the stream waits");
-            second.done.synchronize().expect("an event");
+            let outcome = rank.finish(&handle);
+            let second = outcome.outputs[0].device.as_ref().expect("the result is in device memory");
+            assert_eq!(address(second), at, "memory of this size is in the pool");
             let seen = seen.recv_timeout(LIMIT).expect("the stream goes on");
             assert!(decode(Dtype::F64, &seen) == [1.0; 300], "the first result was overwritten");
             assert!(decode(Dtype::F64, &rank.driver.read(at, 300 * 8)) == [2.0; 300]);

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::device::ipc_layout;
+use crate::transport::shm::device_area;
 
 /// The state that one rank publishes to the others of its host. On two cache lines of its own, because adjacent lines are fetched in pairs.
 #[repr(C, align(128))]
@@ -195,7 +195,7 @@ impl CommRegion {
         self.at(self.layout.stages + (member * N_STAGES + turn) * STAGE_BYTES)
     }
 
-    /// Memory in which members describe their tensors in device memory ([`crate::device::ipc_layout`]).
+    /// Memory in which members describe their tensors in device memory ([`device_area`]).
     pub fn device_area(&self) -> *mut u8 {
         self.at(self.layout.device)
     }
@@ -235,7 +235,7 @@ impl Layout {
         let stages = page(smalls + n * 2 * SMALL_BYTES);
         let rings = page(stages + n * N_STAGES * STAGE_BYTES);
         let device = page(rings + n * n * RING_BYTES);
-        let bytes = page(device + ipc_layout::area_bytes(n));
+        let bytes = page(device + device_area::area_bytes(n));
         Layout { n, events, ring_ends, smalls, stages, rings, device, bytes }
     }
 }

@@ -9,7 +9,8 @@ import torch
 from horovod import _core
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, process_set_id
-from horovod.torch import _device, _tensors
+from horovod.torch import _device, _device_batch, _tensors
+from horovod.torch._device_batch import DeviceBatch
 from horovod.torch._reductions import sparse_allreduce_async
 from horovod.torch.compression import Compression, Compressor
 
@@ -48,6 +49,10 @@ class ReducerState:
         """Nothing is in flight afterwards."""
         self.has_gradients = False
         """Whether any gradient was computed since the last wait."""
+        self.batch: Optional[DeviceBatch] = None
+        """Gradients in the memory of a GPU that are not submitted yet."""
+        self.batches: List[DeviceBatch] = []
+        """Submitted batches."""
         self.launched: List["Bucket"] = []
         self.copying: List["Bucket"] = []
         """Launched buckets whose gradients are still being copied from a GPU, in order of launch and thus of
@@ -70,6 +75,32 @@ class ReducerState:
         return _core.submit(
             _core.ALLREDUCE, prefix, name, tensors, self.op, *scales, 0, None, number, grouped, device, keep, stream
         )
+
+    def add_to_batch(self, name: str, entry: _tensors.Entry, gradient: torch.Tensor, index: int) -> DeviceBatch:
+        """Queues a gradient in the memory of a GPU. It is submitted with others, at the latest after backward."""
+        stream = _device.current_stream(index)
+        batch = self.batch
+        if batch is None or batch.stream != stream or batch.index != index:
+            self.submit_batch()
+            batch = self.batch = DeviceBatch(index, stream)
+            try:
+                torch.autograd.Variable._execution_engine.queue_callback(self.submit_batch)
+            except RuntimeError:
+                pass  # Not within backward: `wait` submits it.
+        batch.add(name, entry, gradient)
+        if batch.n_bytes >= _device_batch.BATCH_BYTES:
+            self.submit_batch()
+        return batch
+
+    def submit_batch(self) -> None:
+        """Submits the queued gradients, if there are any."""
+        batch, self.batch = self.batch, None
+        if batch is not None:
+            number = self.process_set.process_set_id
+            if number is None:
+                number = process_set_id(self.process_set)  # Raises an error that names the problem.
+            batch.submit(self.op, self.prescale, self.postscale, number)
+            self.batches.append(batch)
 
     def submit_copied(self, wait: bool = True) -> None:
         """Submits buckets whose copies to main memory are complete; with `wait`, all of them."""
@@ -206,6 +237,8 @@ class Bucket:
         self.dtype: Optional[torch.dtype] = None
         self.index = _tensors.CPU
         """Number of the GPU with the tensors submitted last; -1 for main memory."""
+        self.batch: Optional[DeviceBatch] = None
+        """The batch of the gradient in flight, if it is in the memory of a GPU."""
         for member in members:
             member.bucket = self
         self.reset()
@@ -216,7 +249,7 @@ class Bucket:
             # The operation was not waited for: the engine still uses the buffers.
             for member in self.members:
                 member.host = None
-        self.handle = None
+        self.handle = self.batch = None
         self.is_launched = False
         self.missing = len(self.members)
         for member in self.members:
@@ -243,6 +276,9 @@ class Bucket:
             self.entry = _tensors.entries(sent, sent)
             self.address, self.dtype = (sent[0].data_ptr() or -1), sent[0].dtype
             self.index = sent[0].device.index
+            if len(sent) == 1 and not self.grouped:
+                self.batch = shared.add_to_batch(self.members[0].name, self.entry[0], sent[0], self.index)
+                return
             stream = _device.current_stream(self.index)
             self.handle = shared.submit(self.members[0].name, self.entry, self.grouped, self.index, sent, stream)
             return
@@ -280,8 +316,15 @@ class Bucket:
         self.index = _tensors.CPU if stream is None else hosts[0].device.index
         self.handle = self.shared.submit(self.members[0].name, entries, self.grouped, min(devices), hosts, stream)
 
+    def finish_batch(self) -> None:
+        """Waits for the batch."""
+        batch, self.batch = self.batch, None
+        if batch is not None:
+            batch.finish(_device.current_stream(batch.index))
+
     def finish(self) -> None:
         """Waits for the result."""
+        self.finish_batch()
         if self.handle is not None:
             handle, self.handle = self.handle, None
             _core.synchronize(handle, None if self.index < 0 else _device.current_stream(self.index))

@@ -56,6 +56,7 @@ class GradientReducer:
                     bucket.launch()
                 except Exception as cause:
                     failures.append(cause)
+        shared.submit_batch()
         while shared.copying:
             try:
                 shared.submit_copied()
@@ -79,7 +80,10 @@ class GradientReducer:
 
     def reset(self) -> None:
         """Starts cleanly without waiting. Operations in flight keep their memory until they end."""
-        self._abandoned += [bucket.handle for bucket in self.shared.launched if bucket.handle is not None]
+        # Other ranks may wait for what is queued.
+        self.shared.submit_batch()
+        in_flight = [*self.shared.launched, *self.shared.batches]
+        self._abandoned += [entry.handle for entry in in_flight if entry.handle is not None]
         self._abandoned = [handle for handle in self._abandoned if not _release_if_finished(handle)]
         self.shared.reset()
         for bucket in self.buckets:

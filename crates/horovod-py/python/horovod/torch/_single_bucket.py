@@ -7,12 +7,10 @@ from typing import Any, Optional
 import torch
 
 from horovod import _core
-from horovod.torch import _device
 from horovod.torch._buckets import Bucket, BucketParameter, ReducerState
 
 _submit = _core.submit
 _synchronize = _core.synchronize
-_current_stream = _device.current_stream
 _ALLREDUCE = _core.ALLREDUCE
 _STRIDED = torch.strided
 
@@ -45,23 +43,25 @@ class SingleBucket(Bucket):
         ):
             member.on_gradient()
             return
-        # Positional arguments save half a microsecond.
-        self.handle = _submit(
-            _ALLREDUCE,
-            "allreduce",
-            member.name,
-            self.entry,
-            shared.op,
-            shared.prescale,
-            shared.postscale,
-            0,
-            None,
-            process_set,
-            False,
-            self.index,
-            gradient,
-            None if self.index < 0 else _current_stream(self.index),
-        )
+        if self.index >= 0:
+            self.batch = shared.add_to_batch(member.name, self.entry[0], gradient, self.index)
+        else:
+            # Positional arguments save half a microsecond.
+            self.handle = _submit(
+                _ALLREDUCE,
+                "allreduce",
+                member.name,
+                self.entry,
+                shared.op,
+                shared.prescale,
+                shared.postscale,
+                0,
+                None,
+                process_set,
+                False,
+                -1,
+                gradient,
+            )
         self.in_flight = gradient
         self.is_launched = shared.has_gradients = True
         member.remaining = 0
@@ -83,8 +83,11 @@ class SingleBucket(Bucket):
         if gradient is None:
             super().finish()
             return
-        handle, self.handle = self.handle, None
-        _synchronize(handle, None if self.index < 0 else _current_stream(self.index))  # type: ignore[arg-type]
+        if self.batch is not None:
+            self.finish_batch()
+        else:
+            handle, self.handle = self.handle, None
+            _synchronize(handle)  # type: ignore[arg-type]
         if self.parameter.grad is not gradient:
             self.parameter.grad = gradient
 
@@ -92,6 +95,6 @@ class SingleBucket(Bucket):
         if self.in_flight is None:
             super().reset()
         else:
-            self.handle = self.in_flight = None
+            self.handle = self.in_flight = self.batch = None
             self.is_launched = False
             self.member.remaining = self.shared.passes

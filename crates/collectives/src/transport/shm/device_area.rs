@@ -1,12 +1,10 @@
 //! Layout of the memory in which the members of a process set on one host describe their tensors to each other. In the communicator's region
-//! of shared memory: flags that devices write and wait for, then for each member its exported allocations and two descriptions of an operation.
+//! of shared memory: flags that devices write, then for each member its exported allocations and two descriptions of an operation.
 //!
 //! A member writes its description before a barrier and the others read it after. Descriptions alternate, so one is written again only after
 //! the next barrier, when all have read it. An entry of an allocation is written again only two operations after its last use.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use crate::device::driver::IpcHandle;
+use std::sync::atomic::AtomicU32;
 
 /// Tensors described at a time; longer operations are executed in batches. Few in unit tests, which reach the limits.
 pub const MAX_TENSORS: usize = if cfg!(test) { 16 } else { 1024 };
@@ -18,7 +16,7 @@ pub const MAX_SPLITS: usize = 64;
 /// Freed allocations reported with one operation.
 pub const MAX_FREED: usize = 64;
 
-/// Words that the device of one member writes, and those of others wait for. Wrapping numbers of operations.
+/// Words that the device of one member writes. Wrapping numbers of operations.
 #[repr(C, align(128))]
 pub struct MemberFlags {
     /// The member's inputs are ready.
@@ -34,7 +32,8 @@ pub struct MemberFlags {
 pub struct ExportedAllocation {
     /// 0: none.
     pub id: u64,
-    pub handle: IpcHandle,
+    /// The driver's name of the allocation.
+    pub handle: [u8; 64],
 }
 
 /// Address of a tensor: an exported allocation and an offset in it.
@@ -148,24 +147,12 @@ impl IpcArea {
         // SAFETY: a part of the member's area, by the assertion; only the address is computed.
         unsafe { &raw mut (*self.member(member)).allocations[index] }
     }
-
-    /// Value of a flag that ends all waits for it until the operation with this number, and long after.
-    pub fn released(number: u32) -> u32 {
-        number.wrapping_add(1 << 30)
-    }
-
-    /// Ends all waits of all devices for these flags, because a rank has died. The results of operations in progress are undefined.
-    pub fn release_all(&self, number: u32) {
-        let beyond = IpcArea::released(number);
-        for member in 0..self.n {
-            self.flags(member).ready.store(beyond, Ordering::SeqCst);
-            self.flags(member).done.store(beyond, Ordering::SeqCst);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]
