@@ -285,7 +285,8 @@ impl IpcTransport {
             false => (1.0, 1.0),
         };
         // SAFETY: all members keep their tensors until the operation is complete on their stream, which waits for this one.
-        Ok(unsafe { self.context.launch(self.context.stream, &table, dtype, combine, prescale, postscale)? })
+        unsafe { self.context.launch(self.context.stream, &table, dtype, combine, prescale, postscale)? };
+        Ok(())
     }
 
     /// Copies results from exportable memory to the tensors.
@@ -298,7 +299,8 @@ impl IpcTransport {
             }
         }
         // SAFETY: as in `describe`; the memory returns to its pool with an event after these copies.
-        Ok(unsafe { self.context.launch(self.context.stream, &copies, Dtype::U8, Combine::Sum, 1.0, 1.0)? })
+        unsafe { self.context.launch(self.context.stream, &copies, Dtype::U8, Combine::Sum, 1.0, 1.0)? };
+        Ok(())
     }
 }
 

@@ -121,9 +121,8 @@ mod tests {
     #[test]
     fn the_command_line_comes_before_the_project_file() {
         use WebhookEvent::*;
-        let check = |given: WebhookOptions,
-                     project: SubmitOptions,
-                     expected: Option<(&str, Option<Vec<WebhookEvent>>, Option<&str>)>| {
+        type Shown<'a> = (&'a str, Option<Vec<WebhookEvent>>, Option<&'a str>);
+        let check = |given: WebhookOptions, project: SubmitOptions, expected: Option<Shown<'_>>| {
             let made = given.resolve(&project, environment).expect("resolved");
             let shown = made
                 .as_ref()

@@ -135,9 +135,10 @@ impl NcclTransport {
         }
         // SAFETY: the gathered memory is the engine's and used in its stream only.
         let (dtype, combine) = (operation.dtype, operation.combine);
-        Ok(unsafe {
+        unsafe {
             self.context.launch(self.context.stream, &table, dtype, combine, operation.prescale, operation.postscale)?
-        })
+        };
+        Ok(())
     }
 
     fn adasum(&self, operation: &DeviceOperation<'_>) -> Result<(), DeviceError> {
@@ -247,7 +248,8 @@ impl NcclTransport {
 
     fn launch(&self, table: &TaskTable, dtype: Dtype, prescale: f64, postscale: f64) -> Result<(), DeviceError> {
         // SAFETY: tensors are valid until the operation is complete; the engine's memory is used in its stream only.
-        Ok(unsafe { self.context.launch(self.context.stream, table, dtype, Combine::Sum, prescale, postscale)? })
+        unsafe { self.context.launch(self.context.stream, table, dtype, Combine::Sum, prescale, postscale)? };
+        Ok(())
     }
 
     /// Ends operations in progress, because another rank has died.
