@@ -381,10 +381,10 @@ impl Driver for FakeDriver {
             let chunk = unsafe { read_chunk(launch.table.host.cast(), launch.first_chunk, chunk, element) };
             let Chunk { first_element, n_elements, sources, destinations } = chunk;
             let (start, n_bytes) = (first_element * element as u64, n_elements * element as u64);
-            let addresses = sources.iter().filter(|source| **source != 0).chain(&destinations);
-            addresses.fold(true, |valid, address| self.check_access(address + start, n_bytes) && valid)
+            let mut addresses = sources.iter().filter(|source| **source != 0).chain(&destinations);
+            addresses.all(|address| self.check_access(address + start, n_bytes))
         };
-        if !(0..launch.n_chunks).fold(true, |valid, chunk| addresses_are_valid(chunk) && valid) {
+        if !(0..launch.n_chunks).all(addresses_are_valid) {
             return Ok(());
         }
         self.submit(stream, move || {

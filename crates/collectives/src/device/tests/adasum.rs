@@ -59,9 +59,9 @@ fn adasum_is_that_of_the_host() {
                     let tensor = Tensor::new(rank, dtype, &vector(rank.rank(), n_elements));
                     let output = Tensor::unwritten(rank, dtype, n_elements);
                     let request = |to: &str| vec![adasum(&format!("{case} {to}"), dtype, n_elements, scales)];
-                    rank.finish(&rank.submit(request("other"), vec![tensor.into_tensor(&output)]));
+                    rank.finish(&rank.submit(request("other"), vec![tensor.output_to(&output)]));
                     assert_close(dtype, &output.elements(), &expected[0], &case);
-                    let outcome = rank.finish(&rank.submit(request("new"), vec![tensor.into_new()]));
+                    let outcome = rank.finish(&rank.submit(request("new"), vec![tensor.output_allocated()]));
                     assert_close(dtype, &rank.result(&outcome.outputs[0], dtype), &expected[0], &case);
                     rank.finish(&rank.submit(request("same"), vec![tensor.in_place()]));
                     assert_close(dtype, &tensor.elements(), &expected[0], &case);

@@ -57,12 +57,12 @@ impl Tensor {
         buffers(self.ptr, self.n_bytes(), Some(self.ptr))
     }
 
-    pub fn into_tensor(&self, output: &Tensor) -> TensorBuffers {
+    pub fn output_to(&self, output: &Tensor) -> TensorBuffers {
         buffers(self.ptr, self.n_bytes(), Some(output.ptr))
     }
 
     /// Buffers of an operation whose result the engine allocates.
-    pub fn into_new(&self) -> TensorBuffers {
+    pub fn output_allocated(&self) -> TensorBuffers {
         buffers(self.ptr, self.n_bytes(), None)
     }
 }

@@ -116,7 +116,7 @@ fn one_operation_may_have_more_allocations_than_the_table_holds() {
                 (0..n_tensors).map(|_| (tensor(rank, 2), Tensor::unwritten(rank, DTYPE, 2))).collect();
             let name = |index| format!("{step} {index}");
             let requests = (0..n_tensors).map(|index| request(&name(index), Kind::Allreduce, DTYPE, &[2]));
-            let places = pairs.iter().map(|(input, output)| input.into_tensor(output));
+            let places = pairs.iter().map(|(input, output)| input.output_to(output));
             rank.finish(&rank.submit(requests.collect(), places.collect()));
             for (index, (_, output)) in pairs.iter().enumerate() {
                 assert_eq!(output.elements(), sum(rank, 2), "tensor {index}");
@@ -147,7 +147,7 @@ fn memory_that_cannot_be_exported_is_copied() {
                 let run = |kind: Kind, shape: &[u64], tensor: &Tensor| {
                     let request = request(&format!("{kind:?} {odd}"), kind, DTYPE, shape);
                     let request = Request { root: n as u32 - 1, ..request };
-                    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.into_new()]));
+                    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.output_allocated()]));
                     rank.result(&outcome.outputs[0], DTYPE)
                 };
                 let reduced = tensor(&values(DTYPE, me, 500));
@@ -212,7 +212,7 @@ fn empty_tensors_need_no_memory() {
         assert_eq!(rank.result(&outcome.outputs[0], DTYPE), [0.0; 0]);
         let request = self::request("gather", Kind::Allgather, DTYPE, &[rank.rank() as u64, 2]);
         let own = tensor(rank, 2 * rank.rank());
-        let place = if rank.rank() == 0 { super::job::buffers(0, 0, None) } else { own.into_new() };
+        let place = if rank.rank() == 0 { super::job::buffers(0, 0, None) } else { own.output_allocated() };
         let outcome = rank.finish(&rank.submit(vec![request], vec![place]));
         let expected: Vec<f64> = (0..3).flat_map(|other| values(DTYPE, other, 2 * other)).collect();
         assert_eq!(rank.result(&outcome.outputs[0], DTYPE), expected);

@@ -15,7 +15,7 @@ fn submit(rank: &Rank, name: &str, kind: Kind, tensor: &Tensor, in_place: bool) 
     let n_elements = (tensor.n_bytes() / DTYPE.size()) as u64;
     let request = request(name, kind, DTYPE, &[n_elements]);
     let op = if kind == Kind::Adasum { ReduceOp::Adasum } else { ReduceOp::Sum };
-    let place = if in_place { tensor.in_place() } else { tensor.into_new() };
+    let place = if in_place { tensor.in_place() } else { tensor.output_allocated() };
     rank.submit(vec![Request { op, ..request }], vec![place])
 }
 
@@ -33,7 +33,7 @@ fn error_of_next(rank: &Rank) -> String {
     for step in 0.. {
         let tensor = tensor(rank, 4);
         let request = request(&format!("next {step}"), Kind::Broadcast, DTYPE, &[4]);
-        let handle = match rank.try_submit(vec![request], vec![tensor.into_new()]) {
+        let handle = match rank.try_submit(vec![request], vec![tensor.output_allocated()]) {
             Ok(handle) => handle,
             Err(error) => return error.to_string(),
         };

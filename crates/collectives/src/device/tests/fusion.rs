@@ -21,7 +21,7 @@ fn reduce_group(rank: &Rank, name: &str, reduction: Reduction, lengths: &[usize]
     let buffers = tensors
         .iter()
         .enumerate()
-        .map(|(index, tensor)| if index % 2 == 0 { tensor.in_place() } else { tensor.into_new() });
+        .map(|(index, tensor)| if index % 2 == 0 { tensor.in_place() } else { tensor.output_allocated() });
     let handle = rank.submit(requests.collect(), buffers.collect());
     let outcome = rank.finish(&handle);
     (tensors, outcome)
@@ -96,7 +96,7 @@ fn gathered_and_scattered_tensors_are_fused() {
             .iter()
             .enumerate()
             .map(|(index, rows)| request(&format!("gather {index}"), Kind::Allgather, dtype, &shape(*rows)));
-        let handle = rank.submit(requests.collect(), tensors.iter().map(Tensor::into_new).collect());
+        let handle = rank.submit(requests.collect(), tensors.iter().map(Tensor::output_allocated).collect());
         let outcome = rank.finish(&handle);
         for (rows, output) in lengths.iter().zip(&outcome.outputs) {
             let expected: Vec<f64> = (0..n).flat_map(|other| values(dtype, other, (rows + other) * 2)).collect();
@@ -107,7 +107,7 @@ fn gathered_and_scattered_tensors_are_fused() {
         let requests = lengths.iter().enumerate().map(|(index, rows)| {
             request(&format!("scatter {index}"), Kind::Reducescatter, dtype, &[(rows * n) as u64, 2])
         });
-        let handle = rank.submit(requests.collect(), scattered.iter().map(Tensor::into_new).collect());
+        let handle = rank.submit(requests.collect(), scattered.iter().map(Tensor::output_allocated).collect());
         let outcome = rank.finish(&handle);
         for (rows, output) in lengths.iter().zip(&outcome.outputs) {
             let sums = Reduction::new(dtype, ReduceOp::Sum).of(0..n, rows * n * 2);

@@ -14,7 +14,7 @@ fn execute(rank: &Rank, on_host: bool, request: Request, elements: &[f64], in_pl
     let dtype = request.dtype;
     if !on_host {
         let tensor = Tensor::new(rank, dtype, elements);
-        let place = if in_place { tensor.in_place() } else { tensor.into_new() };
+        let place = if in_place { tensor.in_place() } else { tensor.output_allocated() };
         let output = rank.finish(&rank.submit(vec![request], vec![place])).outputs.remove(0);
         let result = if in_place { tensor.elements() } else { rank.result(&output, dtype) };
         return (result, output);

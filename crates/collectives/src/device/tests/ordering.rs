@@ -82,7 +82,7 @@ fn another_stream_sees_results_after_it_has_waited() {
             // A thread waits for other ranks, but not for its own device.
             let release = Some(release).filter(|release| rank.size() == 1 || release.send(()).is_err());
             let request = request("sum", Kind::Allreduce, DTYPE, &[N as u64]);
-            let handle = rank.submit(vec![request], vec![tensor.into_new()]);
+            let handle = rank.submit(vec![request], vec![tensor.output_allocated()]);
             let outcome = rank.engine.synchronize(&handle).expect("it is submitted");
             let device = outcome.outputs[0].device.clone().expect("the result is in device memory");
             let result = device.memory.as_ref().expect("the engine's memory").ptr();
@@ -161,7 +161,7 @@ fn a_call_is_settled_when_the_device_is_done() {
         let tensor = Tensor::unwritten(rank, DTYPE, N);
         let release = compute_later(rank, tensor.ptr, &values(DTYPE, rank.rank(), N));
         let request = request("sum", Kind::Allreduce, DTYPE, &[N as u64]);
-        let handle = rank.submit(vec![request], vec![tensor.into_new()]);
+        let handle = rank.submit(vec![request], vec![tensor.output_allocated()]);
         assert!(rank.engine.wait_for(&handle, LIMIT));
         assert!(handle.is_done() && !handle.is_settled());
         release.send(()).expect("the stream waits");

@@ -18,7 +18,7 @@ const ALONE: Job<'static> = one_gpu(&[1]);
 fn broadcast(rank: &Rank, name: &str, elements: &[f64]) -> Arc<DeviceOutput> {
     let tensor = Tensor::new(rank, Dtype::F64, elements);
     let request = request(name, Kind::Broadcast, Dtype::F64, &[elements.len() as u64]);
-    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.into_new()]));
+    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.output_allocated()]));
     outcome.outputs[0].device.clone().expect("the result is in device memory")
 }
 
@@ -47,7 +47,8 @@ fn memory_is_used_again_after_the_work_of_its_last_user() {
             let ready = rank.context.record(rank.driver.new_stream().expect("a stream")).expect("an event");
             // SAFETY: the tensor lives until the end.
             let handle =
-                unsafe { rank.engine.submit_on_device(request, vec![tensor.into_new()], false, ready) }.expect("good");
+                unsafe { rank.engine.submit_on_device(request, vec![tensor.output_allocated()], false, ready) }
+                    .expect("good");
             rank.until_begun("second");
             assert!(!rank.has_result(&handle), "the user still reads the first result");
             release.send(()).expect("the stream waits");

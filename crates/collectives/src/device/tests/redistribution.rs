@@ -29,8 +29,8 @@ fn every_rank_broadcasts() {
                 let output = Tensor::unwritten(rank, dtype, n_elements);
                 let handles = [
                     rank.submit(root_request("same"), vec![tensors[0].in_place()]),
-                    rank.submit(root_request("other"), vec![tensors[1].into_tensor(&output)]),
-                    rank.submit(root_request("new"), vec![tensors[2].into_new()]),
+                    rank.submit(root_request("other"), vec![tensors[1].output_to(&output)]),
+                    rank.submit(root_request("new"), vec![tensors[2].output_allocated()]),
                 ];
                 pending.push((dtype, root, n_elements, tensors, output, handles));
             }
@@ -51,7 +51,7 @@ fn gathers(rank: &Rank, name: &str, dtype: Dtype, row: usize, n_rows: impl Fn(us
     let own = n_rows(rank.rank());
     let tensor = Tensor::after(rank, dtype, &rows(dtype, rank.rank(), 0..own, row), row % 3);
     let request = request(name, Kind::Allgather, dtype, &[own as u64, row as u64]);
-    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.into_new()]));
+    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.output_allocated()]));
     let expected: Vec<f64> = (0..rank.size()).flat_map(|other| rows(dtype, other, 0..n_rows(other), row)).collect();
     let n_all: usize = (0..rank.size()).map(&n_rows).sum();
     assert_eq!(outcome.outputs[0].shape, [n_all as u64, row as u64], "{name}");
@@ -82,7 +82,7 @@ fn exchanges(rank: &Rank, name: &str, dtype: Dtype, row: usize, count: impl Fn(u
     let tensor = Tensor::after(rank, dtype, &rows(dtype, me, 0..own, row), row % 2);
     let splits = (0..n).map(|to| count(me, to) as u64).collect();
     let request = Request { splits, ..request(name, Kind::Alltoall, dtype, &[own as u64, row as u64]) };
-    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.into_new()]));
+    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.output_allocated()]));
     let part = |from| rows(dtype, from, start(from, me)..start(from, me) + count(from, me), row);
     let expected: Vec<f64> = (0..n).flat_map(part).collect();
     let received: Vec<u64> = (0..n).map(|from| count(from, me) as u64).collect();
@@ -111,7 +111,7 @@ fn equal_parts_are_exchanged_without_splits() {
         let n = rank.size();
         let tensor = Tensor::new(rank, Dtype::F64, &rows(Dtype::F64, rank.rank(), 0..2 * n, 1));
         let request = request("equal", Kind::Alltoall, Dtype::F64, &[2 * n as u64]);
-        let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.into_new()]));
+        let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.output_allocated()]));
         let part = |from| rows(Dtype::F64, from, 2 * rank.rank()..2 * rank.rank() + 2, 1);
         assert_eq!(rank.result(&outcome.outputs[0], Dtype::F64), (0..n).flat_map(part).collect::<Vec<f64>>());
         assert_eq!(outcome.outputs[0].received, vec![2; n]);
@@ -123,7 +123,7 @@ fn reduces_rows(rank: &Rank, name: &str, reduction: Reduction, n_rows: usize, ro
     let tensor = Tensor::after(rank, dtype, &values(dtype, rank.rank(), n_rows * row), row % 2);
     let request = request(name, Kind::Reducescatter, dtype, &[n_rows as u64, row as u64]);
     let request = Request { op, prescale, postscale, ..request };
-    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.into_new()]));
+    let outcome = rank.finish(&rank.submit(vec![request], vec![tensor.output_allocated()]));
     let own = partition::split_rows(n_rows, rank.size(), rank.rank());
     let all = reduction.of(0..rank.size(), n_rows * row);
     assert_eq!(outcome.outputs[0].shape, [own.len() as u64, row as u64], "{name}");

@@ -31,8 +31,8 @@ fn submit(rank: &Rank, reduction: Reduction, to: To, n_elements: usize, n_before
     let output = matches!(to, To::Tensor).then(|| Tensor::unwritten(rank, dtype, n_elements));
     let buffers = match (to, &output) {
         (To::Input, _) => input.in_place(),
-        (To::Tensor, Some(output)) => input.into_tensor(output),
-        _ => input.into_new(),
+        (To::Tensor, Some(output)) => input.output_to(output),
+        _ => input.output_allocated(),
     };
     let request = request(&case, Kind::Allreduce, dtype, &[n_elements as u64]);
     let request = crate::coordinator::Request { op, prescale, postscale, ..request };
