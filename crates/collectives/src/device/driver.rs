@@ -1,5 +1,5 @@
 //! What the engine needs from a GPU driver. Implemented by CUDA ([`super::cuda`]) and, for tests without a GPU, by a simulation
-//! ([`super::fake`]). Every call but the ones marked as blocking returns without waiting for the device.
+//! (`fake`). Every call but the ones marked as blocking returns without waiting for the device.
 
 use std::ffi::c_void;
 
