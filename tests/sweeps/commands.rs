@@ -1,11 +1,13 @@
 //! What a user of `corro sweep` sees.
 
+use std::io::{BufRead, BufReader, Read};
+
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{CommandOutput, signal, wait_for};
 use crate::project::ProjectSite;
 use crate::trials::{TRAIN, job_names, states};
-use rustix::process::Signal;
 
 #[test]
 fn poor_trials_are_stopped_and_the_best_is_found() {
@@ -64,12 +66,19 @@ fn poor_trials_are_stopped_and_the_best_is_found() {
 fn a_sweep_is_stopped_and_completed() {
     let project = ProjectSite::new(&[("work.sh", "until [ -e go ]; do sleep 0.05; done\n")]);
     let words = ["sweep", "--param", "n=1..3:1", "--name", "slow", "--", "sh", "work.sh", "{n}"];
-    let child = project.start(&words);
+    let mut child = project.start(&words);
+    let mut errors = BufReader::new(child.stderr.take().expect("it is a pipe"));
+    let mut said = String::new();
+    // Interrupted earlier, it would name the missing trials.
+    while !said.contains("of the sweep slow to cluster") {
+        assert!(errors.read_line(&mut said).expect("text") > 0, "it ended: {said}");
+    }
     wait_for("the first trial to run", || {
         states(&project, "slow", "n").get("1").is_some_and(|state| state == "running")
     });
     signal(child.id(), Signal::INT);
-    let ended = CommandOutput::from(child.wait_with_output().expect("it ends"));
+    errors.read_to_string(&mut said).expect("text");
+    let ended = CommandOutput { stderr: said, ..CommandOutput::from(child.wait_with_output().expect("it ends")) };
     ended.fails(130, &["The sweep slow goes on", "'corro sweep stop slow'"]);
     assert_eq!(job_names(&project), ["slow-001", "slow-002", "slow-003"]);
     let stopped = project.corro(&["sweep", "stop", "slow"]).ok();
