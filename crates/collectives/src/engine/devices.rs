@@ -29,7 +29,6 @@ pub struct Devices {
     sets: HashMap<SetId, SetTransport>,
     /// From `CORRO_GPU_TRANSPORT`.
     forced: Option<DeviceTransport>,
-    is_aborted: bool,
 }
 
 /// Transport of a process set.
@@ -43,7 +42,7 @@ enum SetTransport {
 
 impl Devices {
     pub fn new(forced: Option<DeviceTransport>) -> Devices {
-        Devices { context: None, sets: HashMap::new(), forced, is_aborted: false }
+        Devices { context: None, sets: HashMap::new(), forced }
     }
 
     /// A tensor of this device was submitted. The first device counts.
@@ -55,22 +54,8 @@ impl Devices {
         self.sets.remove(&set);
     }
 
-    /// Ends operations in which the device waits for other ranks.
+    /// Ends operations in which the device waits for other ranks: those of NCCL. The second call does nothing.
     pub fn abort(&mut self) {
-        if std::mem::replace(&mut self.is_aborted, true) {
-            return;
-        }
-        for transport in self.sets.values_mut() {
-            match transport {
-                SetTransport::Nccl(transport) => transport.abort(),
-                // Their streams wait for no other rank.
-                SetTransport::Ipc(_) | SetTransport::Host(_) | SetTransport::Plain => {}
-            }
-        }
-    }
-
-    /// Ends operations that may wait for a rank which failed before its part.
-    pub fn end_exchanges(&mut self) {
         for transport in self.sets.values_mut() {
             if let SetTransport::Nccl(transport) = transport {
                 transport.abort();

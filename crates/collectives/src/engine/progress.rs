@@ -133,10 +133,9 @@ impl ProgressEngine {
     pub fn housekeeping(&mut self) {
         if self.ended.is_some() {
             // Operations that devices still execute may wait for a rank that has died since, or that has failed.
-            if self.world.shared.peer_table.death().is_some() {
+            let is_overdue = self.ended_at.is_some_and(|ended_at| ended_at.elapsed() > DRAIN_TIMEOUT);
+            if is_overdue || self.world.shared.peer_table.death().is_some() {
                 self.devices.abort();
-            } else if self.ended_at.is_some_and(|ended_at| ended_at.elapsed() > DRAIN_TIMEOUT) {
-                self.devices.end_exchanges();
             }
             return;
         }
