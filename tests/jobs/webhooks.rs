@@ -227,6 +227,31 @@ fn addresses_that_are_not_public_are_refused() {
     assert_eq!(places_with(&site, "canary"), [] as [String; 0]);
 }
 
+/// The webhook of an experiment is set, changed and removed by 'experiment create'.
+#[test]
+fn jobs_report_to_the_webhook_of_their_experiment() {
+    let site = Site::start_with(&ALLOW_LOOPBACK);
+    site.prepare(1);
+    let receiver = Receiver::start(|_, _| Some(NO_CONTENT));
+    let create = |rest: &str| site.corro(&format!("batchai experiment create {IN_WORKSPACE} -n cifar {rest}"));
+    create("--webhook-on failed").fails(2, &["argument --webhook-on: it needs a webhook: give --webhook"]);
+    create(&format!("--webhook {} --webhook-on succeeded", receiver.url("/canary"))).ok();
+    let shown = site.corro(&format!("batchai experiment show {IN_WORKSPACE} -n cifar -o json")).json();
+    assert_eq!(shown["notifications"]["webhook"]["url"], format!("http://{}/***", receiver.address), "{shown}");
+    let settings = json!({"customToolkitSettings": {"commandLine": "true"}});
+    site.submit_with("first", 1, settings.clone(), json!({}));
+    let first = receiver.wait_for("succeeded", 1);
+    assert_eq!(first.document()["job"]["name"], "first");
+    assert!(first.head.starts_with("POST /canary HTTP/1.1\r\n"), "{}", first.head);
+    create("--webhook off").ok();
+    site.submit_with("second", 1, settings, json!({}));
+    assert_eq!(site.wait_for_end("second")["executionState"], "succeeded");
+    submit(&site, "third", "true", &json!({"url": receiver.url("/own")}));
+    let third = receiver.wait_for("succeeded", 2);
+    assert_eq!(third.document()["job"]["name"], "third", "nothing was posted of the second job");
+    assert_eq!(places_with(&site, "canary"), [] as [String; 0]);
+}
+
 #[test]
 fn an_operator_turns_webhooks_off() {
     let site = Site::start_with(&["--no-containers", "--no-webhooks"]);

@@ -94,6 +94,7 @@ const NEEDS: &[(&str, char)] = &[
     ("Corro_Jobs_Timeline", 'r'),
     ("Corro_Jobs_Why", 'r'),
     ("Corro_Jobs_Annotate", 'w'),
+    ("Corro_Experiments_Notify", 'w'),
     ("Corro_Jobs_Tunnel", 'w'),
     ("Corro_Jobs_Metrics", 'r'),
     ("Corro_Usage", 'l'),

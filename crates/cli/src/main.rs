@@ -30,6 +30,7 @@ mod stdio;
 mod terminal;
 mod terminal_filter;
 mod text_file;
+mod webhook_options;
 
 use std::process::ExitCode;
 

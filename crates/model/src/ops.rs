@@ -187,6 +187,8 @@ operations! {
     ExperimentsGet "Experiments_Get" Get ws!("/experiments/{experiment}"), BATCHAI_VERSION, NoBody => Experiment;
     ExperimentsList "Experiments_ListByWorkspace" Get ws!("/experiments"), BATCHAI_VERSION, NoBody => Page<Experiment>;
     ExperimentsDelete "Experiments_Delete" Delete ws!("/experiments/{experiment}"), BATCHAI_VERSION, NoBody => NoBody;
+    /// Corro extension: replaces the notifications of an experiment's jobs. An empty object removes them.
+    ExperimentsNotify "Corro_Experiments_Notify" Put ws!("/experiments/{experiment}/notifications"), BATCHAI_VERSION, Notifications => Experiment;
 
     ClustersCreate "Clusters_Create" Put ws!("/clusters/{cluster}"), BATCHAI_VERSION, ClusterCreateParameters => Cluster;
     ClustersGet "Clusters_Get" Get ws!("/clusters/{cluster}"), BATCHAI_VERSION, NoBody => Cluster;

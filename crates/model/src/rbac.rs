@@ -188,7 +188,7 @@ pub fn right_of(id: &str, method: Method) -> Right {
         "Corro_Clusters_History" | "Corro_Nodes_Resources" | "Corro_Jobs_Resources" => Right::Read,
         "Corro_Nodes_Preempt" => Right::Write,
         "Corro_Jobs_Processes" | "Corro_Jobs_Why" | "Corro_Jobs_Metrics" | "Corro_Jobs_Timeline" => Right::Read,
-        "Corro_Jobs_RecordTimeline" | "Corro_Jobs_Annotate" => Right::Write,
+        "Corro_Jobs_RecordTimeline" | "Corro_Jobs_Annotate" | "Corro_Experiments_Notify" => Right::Write,
         // Whoever may submit jobs can run programs that reach the same ports.
         "Corro_Jobs_Tunnel" => Right::Write,
         // Hosts belong to the whole subscription.

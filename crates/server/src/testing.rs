@@ -31,7 +31,12 @@ pub fn manual(count: u32) -> Value {
 pub fn state(scale: Value, nodes: u32) -> State {
     let mut state = State::default();
     let provisioning = Provisioning::new(ProvisioningState::Succeeded, NOW);
-    let experiment = ExperimentRecord { name: "Cifar".to_owned(), provisioning: provisioning.clone() };
+    let experiment = ExperimentRecord {
+        name: "Cifar".to_owned(),
+        provisioning: provisioning.clone(),
+        notifications: None,
+        webhook: None,
+    };
     state.put(key("x").experiment(), Arc::new(experiment));
     let spec = json!({"vmSize": "STANDARD_D1", "userAccountSettings": {"adminUserName": "a"}, "scaleSettings": scale});
     let cluster = ClusterRecord {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use corro_model::arm::{AccountIdentity, AccountSettings};
 use corro_model::batchai::{
-    AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobAnnotations, JobSpec, Provisioning, Tags,
+    AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobAnnotations, JobSpec, Notifications, Provisioning,
+    Tags,
 };
 use corro_model::host::Inventory;
 use corro_model::rbac::Assignment;
@@ -81,6 +82,12 @@ pub struct WorkspaceRecord {
 pub struct ExperimentRecord {
     pub name: String,
     pub provisioning: Provisioning,
+    /// Notifications of the jobs that name none themselves, without what could be a credential.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notifications: Option<Notifications>,
+    /// URL and key of their webhook; see [`JobRecord::webhook`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Ciphertext>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -15,7 +15,6 @@ mod python_source;
 pub mod resources;
 pub mod submission;
 pub mod values;
-mod webhook;
 
 use clap::Args;
 

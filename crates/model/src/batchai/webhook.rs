@@ -1,11 +1,11 @@
-//! Notifications of a job: the webhook that it names, and the document that the server posts there. A Corro extension.
+//! Notifications of jobs: the webhook that a job or its experiment names, and the document that the server posts there. A Corro extension.
 
 use serde::{Deserialize, Serialize};
 
 use super::ExecutionState;
 use crate::{Secret, Timestamp};
 
-/// How a job reports changes of its state.
+/// How a job, or the jobs of an experiment, report changes of their state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notifications {
     #[serde(default, skip_serializing_if = "Option::is_none")]

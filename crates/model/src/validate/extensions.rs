@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::limits::{MAX_DEPENDENCIES, check_count, check_path};
 use super::prefix::{JOB_ROOTS, check_prefix};
 use super::refuse;
-use crate::batchai::{JobReference, JobSpec};
+use crate::batchai::{JobReference, JobSpec, Notifications};
 use crate::error::ApiError;
 use crate::webhook::WebhookUrl;
 
@@ -23,7 +23,9 @@ pub fn check_extensions(spec: &JobSpec) -> Result<(), ApiError> {
     }
     check_python_environment(spec)?;
     check_dependencies(spec)?;
-    check_notifications(spec)?;
+    if let Some(notifications) = &spec.notifications {
+        check_notifications("properties.notifications", notifications)?;
+    }
     let retries = spec.constraints.max_retry_count;
     if retries > MAX_RETRY_COUNT {
         let message = format!("maxRetryCount is {retries}: use at most {MAX_RETRY_COUNT}");
@@ -77,9 +79,9 @@ fn check_dependencies(spec: &JobSpec) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn check_notifications(spec: &JobSpec) -> Result<(), ApiError> {
-    let Some(notifications) = &spec.notifications else { return Ok(()) };
-    let field = "properties.notifications.webhook";
+/// Checks the notifications of a job or an experiment, which are at `field`.
+pub fn check_notifications(field: &str, notifications: &Notifications) -> Result<(), ApiError> {
+    let field = &format!("{field}.webhook");
     let Some(webhook) = &notifications.webhook else {
         return refuse(field, "no webhook is given: name its url, or leave notifications out");
     };

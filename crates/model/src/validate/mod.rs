@@ -15,6 +15,7 @@ mod volumes;
 use crate::error::ApiError;
 
 pub use cluster::{check_cluster, check_file_server, check_scale};
+pub use extensions::check_notifications;
 pub use job::{check_job, unsupported};
 pub use limits::{MAX_TAGS, check_tags};
 pub use mount_paths::unmounted_paths;

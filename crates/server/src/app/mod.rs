@@ -10,6 +10,7 @@ pub mod monitoring;
 pub mod overview;
 pub mod resources;
 pub mod storage;
+pub mod webhook;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

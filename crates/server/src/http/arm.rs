@@ -70,6 +70,7 @@ pub fn routes(gateway: &Gateway) -> Router {
         .on(WorkspacesListByGroup, list_workspaces)
         .on(WorkspacesList, list_workspaces)
         .on(ExperimentsCreate, create_experiment)
+        .on(ExperimentsNotify, set_experiment_notifications)
         .on(ExperimentsGet, get_experiment)
         .on(ExperimentsList, list_experiments)
         .on(ExperimentsDelete, delete_experiment)
@@ -167,6 +168,11 @@ async fn create_experiment(app: App, request: ArmRequest<NoBody>) -> Result<Expe
     let (group, workspace, experiment) =
         (request.param("group"), request.param("workspace"), request.param("experiment"));
     Ok(ArmResponse::Ok(app.create_experiment(group, workspace, experiment).await?))
+}
+
+async fn set_experiment_notifications(app: App, request: ArmRequest<Notifications>) -> Result<Experiment> {
+    let path = (request.param("group"), request.param("workspace"), request.param("experiment"));
+    Ok(ArmResponse::Ok(app.set_experiment_notifications(path, request.body).await?))
 }
 
 async fn get_experiment(app: App, request: ArmRequest<NoBody>) -> Result<Experiment> {

@@ -6,7 +6,7 @@ use corro_model::ids::arm;
 use corro_store::{DeliveryRecord, State};
 
 use super::WebhookPost;
-use crate::app::jobs::webhook::{WebhookTarget, predicate};
+use crate::app::webhook::{WebhookTarget, predicate};
 use crate::digest;
 
 /// Length of the error in the line for people, in characters.

@@ -1,7 +1,8 @@
-//! Adds the notification of a job's transition to the transaction of the transition. Bounded for each principal and in total:
+//! Adds the notification of a job's transition to the transaction of the transition. It goes to the webhook of the job, else to
+//! that of its experiment. Bounded for each principal and in total:
 //! what does not fit is given up at once, and the job's history says so.
 
-use corro_model::batchai::WebhookEvent;
+use corro_model::batchai::{Notifications, WebhookEvent};
 use corro_model::{JobKey, Timestamp};
 use serde_json::json;
 
@@ -16,12 +17,19 @@ const MAX_PENDING: usize = 10_000;
 const MAX_MESSAGE_CHARS: usize = 1_000;
 
 impl Txn {
-    /// Adds the notification that `record` has entered its state in this attempt, if the job asks for it.
+    /// Adds the notification that `record` has entered its state in this attempt, if the job or its experiment asks for it.
     pub(super) fn add_delivery(&mut self, key: &JobKey, record: &JobRecord, attempt: u32, now: Timestamp) {
-        let Some(sealed) = &record.webhook else { return };
-        let webhook = record.spec.notifications.as_ref().and_then(|notifications| notifications.webhook.as_ref());
-        let event = record.state.webhook_event().filter(|event| webhook.is_some_and(|webhook| webhook.wants(*event)));
-        let Some(event) = event else { return };
+        let Some(event) = record.state.webhook_event() else { return };
+        let of_job = (record.spec.notifications.as_ref(), record.webhook.as_ref());
+        let experiment = self.state.experiments.get(&key.experiment());
+        let of_experiment =
+            experiment.map(|experiment| (experiment.notifications.as_ref(), experiment.webhook.as_ref()));
+        let chosen = if of_job.1.is_some() { Some(of_job) } else { of_experiment };
+        let Some((Some(Notifications { webhook: Some(webhook) }), Some(sealed))) = chosen else { return };
+        if !webhook.wants(event) {
+            return;
+        }
+        let sealed = sealed.clone();
         if self.has_too_many_deliveries(record) {
             return self.give_up_delivery(key, event, 0, "too many notifications wait to be delivered");
         }
@@ -31,7 +39,7 @@ impl Txn {
             job: key.clone(),
             name: record.name.clone(),
             owner: record.owner.clone(),
-            webhook: sealed.clone(),
+            webhook: sealed,
             event,
             attempt,
             at: now,
@@ -71,8 +79,8 @@ mod tests {
     use corro_model::{GroupKey, NodeId};
 
     use super::*;
-    use crate::encryption::{Vault, random};
-    use crate::records::{NewJob, NodeRecord};
+    use crate::encryption::{Ciphertext, Vault, random};
+    use crate::records::{ExperimentRecord, NewJob, NodeRecord};
     use crate::state::State;
 
     fn at(seconds: i64) -> Timestamp {
@@ -83,7 +91,12 @@ mod tests {
         GroupKey::new("g").workspace("w").experiment("e").job(name)
     }
 
+    fn sealed() -> Ciphertext {
+        Vault::with_key(&random::<32>()).expect("a key").seal("webhook", "{}")
+    }
+
     fn submit(txn: &mut Txn, name: &str, notifications: serde_json::Value) {
+        let webhook = notifications.get("webhook").map(|_| sealed());
         let spec = json!({"nodeCount": 1, "stdOutErrPathPrefix": "x", "notifications": notifications});
         let job = NewJob {
             name: name.to_uppercase(),
@@ -96,8 +109,7 @@ mod tests {
             segment: String::new(),
             provisioning: Provisioning::new(ProvisioningState::Succeeded, at(0)),
         };
-        let sealed = Vault::with_key(&random::<32>()).expect("a key").seal("webhook", "{}");
-        txn.put(key(name), JobRecord::queued(job, at(0)).owned_by("me").reporting_to(Some(sealed)));
+        txn.put(key(name), JobRecord::queued(job, at(0)).owned_by("me").reporting_to(webhook));
     }
 
     fn start(txn: &mut Txn, name: &str, index: u32) {
@@ -154,6 +166,34 @@ mod tests {
         assert_eq!(ids(&txn)[3..], ["guid-b-1-stopped", "guid-c-0-stopped"]);
         txn.remove::<JobRecord>(&key("b"));
         assert_eq!(ids(&txn).len(), 5, "a notification outlives the record of its job");
+    }
+
+    #[test]
+    fn jobs_without_a_webhook_use_that_of_their_experiment() {
+        let mut txn = Txn::new(&State::default(), "test".into());
+        let provisioning = Provisioning::new(ProvisioningState::Succeeded, at(0));
+        let without = ExperimentRecord { name: "E".to_owned(), provisioning, notifications: None, webhook: None };
+        txn.put(key("a").experiment(), without.clone());
+        submit(&mut txn, "a", json!({}));
+        start(&mut txn, "a", 1);
+        assert_eq!(ids(&txn), [] as [String; 0]);
+        let of_experiment = sealed();
+        let notifications =
+            serde_json::from_value(json!({"webhook": {"url": "https://h/***", "events": ["succeeded"]}}));
+        let with = ExperimentRecord {
+            notifications: Some(notifications.expect("a literal")),
+            webhook: Some(of_experiment.clone()),
+            ..without
+        };
+        txn.put(key("a").experiment(), with);
+        submit(&mut txn, "own", json!({"webhook": {"url": "https://h/***", "events": ["started"]}}));
+        start(&mut txn, "own", 2);
+        for name in ["a", "own"] {
+            txn.end_attempt(&key(name), JobEvent::Succeeded { at: at(2) }, at(2)).expect("it runs");
+        }
+        assert_eq!(ids(&txn), ["guid-a-1-succeeded", "guid-own-1-started"], "a job's own webhook replaces the other");
+        assert_eq!(txn.state().deliveries["guid-a-1-succeeded"].webhook, of_experiment);
+        assert_ne!(txn.state().deliveries["guid-own-1-started"].webhook, of_experiment);
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! `corro batchai experiment`: create, show, list and delete experiments.
 
 use clap::{Args, Subcommand};
-use corro_model::batchai::Experiment;
+use corro_model::batchai::{Experiment, Notifications};
 use corro_model::names::{NameKind, check_name};
-use corro_model::ops::{ExperimentsCreate, ExperimentsDelete, ExperimentsGet, ExperimentsList, NoBody};
+use corro_model::ops::{
+    ExperimentsCreate, ExperimentsDelete, ExperimentsGet, ExperimentsList, ExperimentsNotify, NoBody,
+};
 
+use crate::defaults::SubmitOptions;
 use crate::error::CliError;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
@@ -12,18 +15,29 @@ use crate::resource::actions::{self, EndAction, Resource};
 use crate::resource::args::{EndArgs, ResourceNames, ResourceSelection, WorkspaceArgs, with_parent};
 use crate::resource::resource_ref::{NAME_FLAG, NameArg};
 use crate::session::Session;
+use crate::webhook_options::WebhookOptions;
 
 #[derive(Subcommand, Debug)]
 pub enum ExperimentCommand {
-    /// Create an experiment
-    #[command(after_help = "Example:\n  corro batchai experiment create -g batchai.horovod -w batchaidev -n cifar")]
-    Create(NameArgs),
+    /// Create an experiment, or change the webhook of its jobs
+    #[command(
+        after_help = "Examples:\n  corro batchai experiment create -g batchai.horovod -w batchaidev -n cifar\n  corro batchai experiment create -n cifar --webhook HOOK --webhook-on failed"
+    )]
+    Create(CreateArgs),
     /// Show an experiment
     Show(ResourceSelection<NameArgs>),
     /// List the experiments of a workspace
     List(WorkspaceArgs),
     /// Delete an experiment and its jobs. Running jobs are stopped
     Delete(EndArgs<NameArgs>),
+}
+
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    #[command(flatten)]
+    names: NameArgs,
+    #[command(flatten)]
+    webhook: WebhookOptions,
 }
 
 #[derive(Args, Debug)]
@@ -69,11 +83,17 @@ pub async fn run(session: &Session, command: ExperimentCommand) -> Result<(), Cl
     }
 }
 
-async fn create(session: &Session, args: NameArgs) -> Result<(), CliError> {
-    let target = args.target()?;
+async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
+    let target = args.names.target()?;
     check_name(NameKind::Experiment, target.name("experiment"))?;
+    // Before the experiment is made: a wrong option makes nothing.
+    let webhook = args.webhook.resolve(&SubmitOptions::default(), |name| std::env::var(name).ok())?;
+    let client = session.client()?;
     let spinner = Spinner::start("Creating");
-    let experiment = session.client()?.run::<ExperimentsCreate>(&target.values(), &NoBody {}).await;
+    let mut experiment = client.run::<ExperimentsCreate>(&target.values(), &NoBody {}).await;
+    if experiment.is_ok() && args.webhook.is_given() {
+        experiment = client.run::<ExperimentsNotify>(&target.values(), &Notifications { webhook }).await;
+    }
     drop(spinner);
     actions::print::<Experiments>(session, &experiment.map_err(|error| target.request_error(error))?)
 }

@@ -9,9 +9,9 @@ use corro_model::batchai::{Priority, Webhook};
 use super::kind::Kind;
 use super::names::NodeResources;
 use super::values::{ShareMount, Variable, parse_duration, parse_memory, parse_mount, parse_variable};
-use super::webhook::WebhookOptions;
 use crate::defaults::SubmitOptions;
 use crate::error::CliError;
+use crate::webhook_options::WebhookOptions;
 
 /// What a job runs and what it needs. Shared by all commands that make jobs from a directory.
 #[derive(Args, Clone, Debug, Default)]

@@ -15,7 +15,6 @@ use super::options::{JobOptions, JobRequest, PlaceOptions, PythonSource};
 use super::project::Project;
 use super::python_source;
 use super::resources::ResourceNames;
-use super::webhook;
 use crate::defaults::resource_name::{experiment_name, resource_name};
 use crate::defaults::{DefaultName, Defaults};
 use crate::error::CliError;
@@ -26,6 +25,7 @@ use crate::project_upload::job_directory::{JobDirectory, experiment_directory};
 use crate::resource::resource_ref::ResourceRef;
 use crate::session::env;
 use crate::stdio::{note, print};
+use crate::webhook_options;
 
 /// Larger projects get a warning.
 const LARGE_PROJECT_BYTES: u64 = 200 * 1024 * 1024;
@@ -133,7 +133,7 @@ impl Submission {
         let mut plan = self.job_plan(&account, &format!("{}/{job}", self.experiment_directory()));
         plan.secrets.iter_mut().for_each(|secret| secret.value = "<SECRET>".to_owned());
         check_job(&plan.job_file())?;
-        plan.webhook = plan.webhook.as_ref().map(webhook::redacted);
+        plan.webhook = plan.webhook.as_ref().map(webhook_options::redacted);
         let file = plan.job_file();
         let ResourceNames { group, workspace, experiment, .. } = &self.names;
         let cluster = self.names.cluster.as_deref().unwrap_or("one that fits, or a new one");

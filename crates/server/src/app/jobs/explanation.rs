@@ -14,8 +14,8 @@ use serde_json::Value;
 use crate::app::App;
 use crate::app::access::principals::principal_name;
 use crate::app::jobs::output_files::output_tree;
-use crate::app::jobs::webhook::describe_failed_posts;
 use crate::app::resources::lookup::{JobPath, find_job};
+use crate::app::webhook::describe_failed_posts;
 
 /// Maximum number of history steps; only a job that was preempted for weeks has more.
 const MAX_STEPS: usize = 200;

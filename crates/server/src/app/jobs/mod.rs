@@ -12,7 +12,6 @@ pub mod queue_status;
 pub mod timelines;
 pub mod training_curves;
 pub mod tunnels;
-pub mod webhook;
 
 use std::sync::Arc;
 
@@ -28,13 +27,13 @@ use corro_store::{JobRecord, NewJob, OperationGoal, State};
 use crate::app::access::caller::ClientProgram;
 use crate::app::jobs::dependencies::resolve_dependencies;
 use crate::app::jobs::queue_status::{QueueStatus, QueueStatuses};
-use crate::app::jobs::webhook::WebhookTarget;
 use crate::app::resources::deletion::{mark_job_deleting, terminate_job};
 use crate::app::resources::idempotent_put::{Put, is_same_spec, put_conflict};
 use crate::app::resources::lookup::{
     JobPath, ensure_not_deleting, find_cluster, find_experiment, find_job, find_workspace, group_name,
 };
 use crate::app::resources::{operations, spec_secrets};
+use crate::app::webhook::WebhookTarget;
 use crate::app::{App, guid, provisioning_succeeded};
 
 impl App {
@@ -42,13 +41,13 @@ impl App {
         check_name(NameKind::Job, &path.job)?;
         check_job(&body.properties)?;
         check_trial_name(&body.properties, &path.job)?;
-        self.check_webhook(&body.properties)?;
+        self.check_webhook("properties.notifications", body.properties.notifications.as_ref())?;
         let fingerprint = self.fingerprint(&body);
         let mut spec = body.properties;
         fill_job(&mut spec);
         let unsupported_error = unsupported(&spec);
         let bundle = spec_secrets::extract_job_secrets(&mut spec);
-        let webhook = WebhookTarget::extract(&mut spec);
+        let webhook = WebhookTarget::extract(&mut spec.notifications);
         self.warn_about_containers(&spec).await;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {

@@ -1,13 +1,16 @@
-//! Experiments: create, get, list, delete. An experiment groups jobs.
+//! Experiments: create, get, list, delete, notifications of their jobs. An experiment groups jobs.
 
-use corro_model::batchai::{EXPERIMENT_TYPE, Experiment};
+use corro_model::batchai::{EXPERIMENT_TYPE, Experiment, ExperimentProperties, Notifications};
 use corro_model::names::{NameKind, check_name};
+use corro_model::validate::check_notifications;
 use corro_model::{ApiError, ExperimentKey};
 use corro_store::{ExperimentRecord, OperationGoal, State};
+use serde_json::json;
 
 use crate::app::resources::deletion::mark_experiment_deleting;
 use crate::app::resources::lookup::{ensure_not_deleting, find_active_workspace, find_experiment, find_workspace};
 use crate::app::resources::operations;
+use crate::app::webhook::WebhookTarget;
 use crate::app::{App, provisioning_succeeded};
 
 impl App {
@@ -26,8 +29,43 @@ impl App {
                 ensure_not_deleting(&old.provisioning, "experiment", &name)?;
                 return Ok(app.experiment_response(txn.state(), &key, &old));
             }
-            let record = ExperimentRecord { name, provisioning: provisioning_succeeded(now) };
+            let provisioning = provisioning_succeeded(now);
+            let record = ExperimentRecord { name, provisioning, notifications: None, webhook: None };
             let response = app.experiment_response(txn.state(), &key, &record);
+            txn.put(key, record);
+            Ok(response)
+        });
+        commit.await
+    }
+
+    /// Replaces the notifications of the experiment's jobs, also of those that run; none removes them.
+    pub async fn set_experiment_notifications(
+        &self,
+        (group, workspace, name): (String, String, String),
+        notifications: Notifications,
+    ) -> Result<Experiment, ApiError> {
+        let mut notifications = notifications.webhook.is_some().then_some(notifications);
+        if let Some(notifications) = &notifications {
+            check_notifications("notifications", notifications)?;
+        }
+        self.check_webhook("notifications", notifications.as_ref())?;
+        let target = WebhookTarget::extract(&mut notifications);
+        let app = self.clone();
+        let commit = self.store.commit(move |txn| {
+            let (key, record) = find_experiment(txn.state(), &group, &workspace, &name)?;
+            ensure_not_deleting(&record.provisioning, "experiment", &name)?;
+            let old = record.webhook.as_ref().map(|sealed| app.open_webhook(sealed)).transpose()?;
+            if old == target && record.notifications == notifications {
+                return Ok(app.experiment_response(txn.state(), &key, &record));
+            }
+            let is_set = notifications.is_some();
+            let record = ExperimentRecord {
+                notifications,
+                webhook: target.as_ref().map(|target| app.seal_webhook(target)),
+                ..record.clone()
+            };
+            let response = app.experiment_response(txn.state(), &key, &record);
+            txn.add_history("experiment.notifications", key.as_str(), json!({ "webhook": is_set }));
             txn.put(key, record);
             Ok(response)
         });
@@ -77,7 +115,10 @@ impl App {
             id: self.experiment_id(state, key, &record.name),
             name: record.name.clone(),
             kind: EXPERIMENT_TYPE.to_owned(),
-            properties: record.provisioning.clone(),
+            properties: ExperimentProperties {
+                provisioning: record.provisioning.clone(),
+                notifications: record.notifications.clone(),
+            },
         }
     }
 

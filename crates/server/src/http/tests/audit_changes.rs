@@ -46,6 +46,7 @@ async fn every_change_is_in_the_history_with_its_caller() {
         "vmSize": "Standard_D1", "sshConfiguration": {"userAccountSettings": {"adminUserName": "a", "adminUserPassword": "b"}},
         "dataDisks": {"diskSizeInGB": 1, "diskCount": 1, "storageAccountType": "Standard_LRS"}
     }});
+    let notifications = json!({"webhook": {"url": "https://hooks.example/x"}});
     let tags = || json!({"tags": {"a": "b"}});
     let nothing = || Value::Null;
     let steps: Vec<(&str, String, Value)> = vec![
@@ -58,6 +59,7 @@ async fn every_change_is_in_the_history_with_its_caller() {
         ("Workspaces_Create", ws.clone(), json!({"location": "eastus"})),
         ("Workspaces_Update", ws.clone(), tags()),
         ("Experiments_Create", experiment.clone(), nothing()),
+        ("Corro_Experiments_Notify", format!("{experiment}/notifications"), notifications),
         ("Clusters_Create", c.clone(), low),
         ("Clusters_Update", c.clone(), json!({"properties": {"scaleSettings": {"manual": {"targetNodeCount": 2}}}})),
         ("Corro_Nodes_Preempt", format!("{c}/nodes/{node}/preempt"), json!({})),

@@ -1,4 +1,4 @@
-//! Jobs with a webhook: what is refused when a job is created, what responses have, and what is stored.
+//! Jobs and experiments with a webhook: what is refused, what responses have, and what is stored.
 
 use std::sync::Arc;
 
@@ -48,6 +48,37 @@ async fn url_and_key_of_a_webhook_are_sealed_and_never_returned() {
 }
 
 #[tokio::test]
+async fn an_experiment_has_a_webhook_until_it_is_removed() {
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
+    let experiment = format!("{own}/experiments/e");
+    let notifications = format!("{experiment}/notifications");
+    let put = |webhook: Value| test_server.request("PUT", &notifications, webhook);
+    let with = |url: &str| json!({"webhook": {"url": url, "events": ["failed"], "secret": "canary-key"}});
+    let shown = json!({"webhook": {"url": "https://hooks.example:8443/***", "events": ["failed"]}});
+    assert_eq!(put(with(URL)).await.is(200).body["properties"]["notifications"], shown);
+    // Creating it again changes nothing, as in the service.
+    test_server.request("PUT", &experiment, Value::Null).await.is(200);
+    let read = test_server.request("GET", &experiment, Value::Null).await.is(200).body;
+    assert_eq!(read["properties"]["notifications"], shown);
+    assert_eq!(read["properties"]["provisioningState"], "succeeded", "{read}");
+    for (body, field, part) in [
+        (with("http://127.0.0.1/canary"), "notifications.webhook.url", "a loopback address"),
+        (with("gopher://canary"), "notifications.webhook.url", "neither https nor http"),
+        (json!({"webhook": {"url": URL, "events": []}}), "notifications.webhook.events", "the list is empty"),
+    ] {
+        let answer = put(body).await;
+        let target = answer.body["error"]["target"].as_str().unwrap_or_default().to_owned();
+        let message = answer.refused(400, "InvalidPropertyValue");
+        assert!(target == field && message.contains(part) && !message.contains("canary"), "{target}: {message}");
+    }
+    let removed = put(json!({})).await.is(200).body;
+    assert_eq!(removed["properties"].get("notifications"), None, "{removed}");
+    let missing = test_server.request("PUT", &format!("{own}/experiments/none/notifications"), with(URL)).await;
+    assert_eq!(missing.status, 404, "{missing:?}");
+}
+
+#[tokio::test]
 async fn a_webhook_at_an_address_that_is_not_public_is_refused() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
@@ -81,7 +112,8 @@ async fn a_webhook_at_an_address_that_is_not_public_is_refused() {
         let app = App { config: Arc::new(config), ..test_server.app.clone() };
         let job: JobCreateParameters =
             serde_json::from_value(with_webhook(&own, &json!({ "url": url }))).expect("a literal");
-        app.check_webhook(&job.properties).map_err(|error| error.message)
+        app.check_webhook("properties.notifications", job.properties.notifications.as_ref())
+            .map_err(|error| error.message)
     };
     let off = check(None, "https://hooks.example/x").expect_err("refused");
     assert!(off.contains("turned webhooks off"), "{off}");

@@ -1,7 +1,7 @@
-//! Webhooks of jobs: which a user may name, how their URL and key are stored, and what the job's explanation says of posts that
+//! Webhooks of jobs and experiments: which a user may name, how their URL and key are stored, and what the job's explanation says of posts that
 //! failed. The server posts in `webhooks`.
 
-use corro_model::batchai::{JobSpec, WebhookEvent};
+use corro_model::batchai::{Notifications, WebhookEvent};
 use corro_model::explain::JobStep;
 use corro_model::webhook::WebhookUrl;
 use corro_model::{ApiError, Secret};
@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::app::App;
 
 const PURPOSE: &str = "webhook";
-const FIELD: &str = "properties.notifications.webhook.url";
 
 /// URL and key of a webhook. Sealed apart from the job's other secrets, because notifications outlive the job's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +21,9 @@ pub struct WebhookTarget {
 }
 
 impl WebhookTarget {
-    /// Takes URL and key out of a valid specification, which keeps scheme, host and port.
-    pub fn extract(spec: &mut JobSpec) -> Option<WebhookTarget> {
-        let webhook = spec.notifications.as_mut()?.webhook.as_mut()?;
+    /// Takes URL and key out of valid notifications, which keep scheme, host and port.
+    pub fn extract(notifications: &mut Option<Notifications>) -> Option<WebhookTarget> {
+        let webhook = notifications.as_mut()?.webhook.as_mut()?;
         let redacted = redact(&webhook.url);
         let url = std::mem::replace(&mut webhook.url, Secret::new(redacted));
         Some(WebhookTarget { url, key: webhook.secret.take() })
@@ -41,15 +40,18 @@ fn redact(url: &Secret) -> String {
 }
 
 impl App {
-    /// Refuses a webhook that the server would never post to. Names are judged when they are resolved, at each post.
-    pub fn check_webhook(&self, spec: &JobSpec) -> Result<(), ApiError> {
-        let webhook = spec.notifications.as_ref().and_then(|notifications| notifications.webhook.as_ref());
-        let Some(webhook) = webhook else { return Ok(()) };
+    /// Refuses notifications, which are at `field`, to a webhook that the server would never post to. Names are judged when they are
+    /// resolved, at each post.
+    pub fn check_webhook(&self, field: &str, notifications: Option<&Notifications>) -> Result<(), ApiError> {
+        let Some(webhook) = notifications.and_then(|notifications| notifications.webhook.as_ref()) else {
+            return Ok(());
+        };
         let Some(rules) = &self.config.webhooks else {
             let message = "the operator of this server has turned webhooks off: leave notifications out";
-            return Err(ApiError::invalid("properties.notifications", message));
+            return Err(ApiError::invalid(field, message));
         };
-        let url = WebhookUrl::parse(webhook.url.expose()).map_err(|problem| ApiError::invalid(FIELD, problem))?;
+        let url_field = format!("{field}.webhook.url");
+        let url = WebhookUrl::parse(webhook.url.expose()).map_err(|problem| ApiError::invalid(&url_field, problem))?;
         let name = url.host().trim_end_matches('.').to_ascii_lowercase();
         let is_local_name = name == "localhost" || name.ends_with(".localhost");
         let ip = if is_local_name { Some(std::net::Ipv4Addr::LOCALHOST.into()) } else { url.ip() };
@@ -60,7 +62,7 @@ impl App {
                     "'{}' is {kind}: name a public host, or ask the operator to allow it with 'corro up --webhook-allow'",
                     url.host()
                 );
-                Err(ApiError::invalid(FIELD, message))
+                Err(ApiError::invalid(&url_field, message))
             }
         }
     }
@@ -112,23 +114,18 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn no_credential_of_a_webhook_remains_in_a_specification() {
-        let mut spec: JobSpec = serde_json::from_value(json!({
-            "nodeCount": 1, "stdOutErrPathPrefix": "x",
-            "notifications": {"webhook": {
-                "url": "https://me:canary1@hooks.example:8443/canary2?canary3", "secret": "canary4-canary4", "events": ["failed"]
-            }}
-        }))
+    fn no_credential_of_a_webhook_remains_in_notifications() {
+        let mut notifications: Option<Notifications> = serde_json::from_value(json!({"webhook": {
+            "url": "https://me:canary1@hooks.example:8443/canary2?canary3", "secret": "canary4-canary4", "events": ["failed"]
+        }}))
         .expect("a literal");
-        let target = WebhookTarget::extract(&mut spec).expect("a webhook");
-        let left = serde_json::to_value(&spec.notifications).expect("plain data");
+        let target = WebhookTarget::extract(&mut notifications).expect("a webhook");
+        let left = serde_json::to_value(&notifications).expect("plain data");
         assert_eq!(left, json!({"webhook": {"url": "https://hooks.example:8443/***", "events": ["failed"]}}));
         assert_eq!(target.url.expose(), "https://me:canary1@hooks.example:8443/canary2?canary3");
         assert_eq!(target.key.as_ref().map(Secret::expose), Some("canary4-canary4"));
         assert_eq!(target.redacted(), "https://hooks.example:8443/***");
         assert!(!format!("{target:?}").contains("canary"));
-        let mut plain: JobSpec =
-            serde_json::from_value(json!({"nodeCount": 1, "stdOutErrPathPrefix": "x"})).expect("a literal");
-        assert_eq!(WebhookTarget::extract(&mut plain), None);
+        assert_eq!(WebhookTarget::extract(&mut None), None);
     }
 }

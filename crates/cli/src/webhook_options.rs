@@ -1,4 +1,4 @@
-//! The webhook of a job: options `--webhook`, `--webhook-on` and `--webhook-secret` over those of the project file. URL and key
+//! The webhook of a job or an experiment: options `--webhook`, `--webhook-on` and `--webhook-secret` over those of the project file. URL and key
 //! can be credentials, so they may be in variables of the caller's environment. Pure, but for these variables.
 
 use clap::Args;
@@ -14,7 +14,7 @@ const OFF: &str = "off";
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct WebhookOptions {
-    /// URL to which the server posts when the job starts and ends, the name of a variable that holds it, or 'off'
+    /// URL to which the server posts when a job starts and ends, the name of a variable that holds it, or 'off'
     #[arg(long, value_name = "URL|NAME", help_heading = "Notifications")]
     webhook: Option<String>,
     /// Events to post, separated by commas: started, succeeded, failed, stopped [default: all]
@@ -31,6 +31,11 @@ fn parse_event(text: &str) -> Result<WebhookEvent, String> {
 }
 
 impl WebhookOptions {
+    /// Whether the command line says something about the webhook, also that there is none.
+    pub fn is_given(&self) -> bool {
+        self.webhook.is_some() || !self.webhook_on.is_empty() || self.webhook_secret.is_some()
+    }
+
     /// Combines the command line with the project file.
     pub fn resolve(
         &self,
@@ -49,7 +54,7 @@ impl WebhookOptions {
             let orphan =
                 [(!self.webhook_on.is_empty(), "--webhook-on"), (self.webhook_secret.is_some(), "--webhook-secret")];
             return match orphan.iter().find(|(is_given, _)| *is_given && !is_off) {
-                Some((_, option)) => Err(of_option(option, "it needs --webhook, or webhook in corro.toml".to_owned())),
+                Some((_, option)) => Err(of_option(option, "it needs a webhook: give --webhook".to_owned())),
                 None => Ok(None),
             };
         };
@@ -155,7 +160,7 @@ mod tests {
             none(),
             "argument --webhook: this is not a URL: write https://HOST/PATH",
         );
-        let text = "argument --webhook-on: it needs --webhook, or webhook in corro.toml";
+        let text = "argument --webhook-on: it needs a webhook: give --webhook";
         check(options(None, &[WebhookEvent::Failed], None), none(), text);
         let text = "argument --webhook-secret: the variable X is not set: set it to the key";
         check(options(Some("https://h"), &[], Some("X")), none(), text);
