@@ -78,9 +78,6 @@ fn run_guard(first: RawRequest, fork_server: &OwnedFd, tag: Option<&ProcTag>, de
         if !serve(request, tag, deadline) {
             break;
         }
-        if let Some(tag) = tag {
-            tag.write(proc_tag::BLANK_TAG.as_bytes());
-        }
         send_message(fork_server.as_fd(), &[IDLE]);
         next = spawn_request::receive(fork_server.as_fd()).ok().flatten();
     }
@@ -101,6 +98,10 @@ fn serve(request: SpawnRequest, tag: Option<&ProcTag>, deadline: &DeadlineReader
     }
     send_message(stdin(), &getpid().as_raw_nonzero().get().to_le_bytes());
     let (exit, is_clean) = supervise::run(&request, deadline);
+    // Before the exit is reported: whoever learns of it finds nothing with the tag any more.
+    if let Some(tag) = tag.filter(|_| is_clean) {
+        tag.write(proc_tag::BLANK_TAG.as_bytes());
+    }
     send_message(stdin(), &encode_exit(exit));
     drop(request);
     is_clean && release_stdio().is_ok()
