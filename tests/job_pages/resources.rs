@@ -13,7 +13,7 @@ fn cpu_and_memory_are_drawn_for_jobs_and_nodes() {
     let Some(browser) = browser() else { return };
     let site = Site::start();
     site.prepare(1);
-    // One core is busy.
+    // Busy, however little of a core the machine has left for it; a job that sleeps shows less than 1 %.
     let busy = "python3 -c 'import time; text = b\"x\" * 50000000\nwhile True: pass' &";
     site.submit_custom("busy", 1, &format!("{busy} {}; kill %1", wait_at("go")));
     site.wait_for_state("busy", &["running"]);
@@ -22,7 +22,7 @@ fn cpu_and_memory_are_drawn_for_jobs_and_nodes() {
     browser.click("#tab-resources");
     browser.wait(&format!("{DRAWN}.length === 2 && {DRAWN}.every((length) => length > 10)"));
     let cpu = "Number(document.querySelector('#resources .last').textContent.split(' ')[0])";
-    browser.wait(&format!("{cpu} > 20"));
+    browser.wait(&format!("{cpu} > 3"));
     browser.wait("Number(document.querySelectorAll('#resources .last')[1].textContent.split(' ')[0]) >= 50");
 
     // The node's page is reached by its id.
