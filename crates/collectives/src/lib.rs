@@ -74,7 +74,8 @@
 //! transfer. [`bootstrap`] reads the launcher's variables and finds the other ranks, [`auth`] authenticates them, [`affinity`] counts and
 //! assigns cores. [`world`] connects the ranks as [`options`] say and keeps the connections in `world_state`. [`communicator`] is the
 //! ordered API: it selects an [`algorithm`] over [`transport`]; [`error`] has its errors, `close_on_fork` keeps its sockets out of forked
-//! children. [`device`] executes operations on the memory of GPUs, as [`device_transport`] names them. [`coordinator`] is Horovod's negotiation, [`engine`] the named API on top of both, [`optimizer`] the training interface.
+//! children. [`device`] executes operations on the memory of GPUs, as [`device_transport`] names them. [`coordinator`] is Horovod's negotiation, [`engine`] the named API on top of both, [`optimizer`] the training interface. [`elastic`] starts
+//! engines in a job whose ranks change.
 //! [`settings`] lists the environment variables, [`observe`] has timeline, status and autotuning.
 
 // Unit tests share the ranks of `tests/ranks`, which name the crate.
@@ -93,6 +94,7 @@ pub mod coordinator;
 pub mod device;
 pub mod device_transport;
 pub mod dtype;
+pub mod elastic;
 pub mod engine;
 pub mod error;
 pub mod observe;

@@ -24,8 +24,7 @@ pub fn horovod(variables: &Variables) -> DetectResult {
             Err(LaunchError::NoRendezvous { size })
         };
     };
-    let port = variables.text("HOROVOD_GLOO_RENDEZVOUS_PORT").unwrap_or_default();
-    let port = port.trim().parse().ok().filter(|port| *port != 0).ok_or(LaunchError::BadPort { value: port })?;
+    let port = variables.rendezvous_port()?;
     Ok(Some((rank_info, RendezvousMethod::KeyValue { addr, port })))
 }
 

@@ -7,6 +7,6 @@ pub mod rank_info;
 pub mod rendezvous;
 pub mod rendezvous_method;
 mod slurm_lists;
-mod variables;
+pub(crate) mod variables;
 
 pub use variables::LaunchError;

@@ -36,6 +36,13 @@ pub enum LaunchError {
     BadTimeout { value: String },
     #[error("CORRO_PORTS is `{value}`: set it to the first and the last port, such as 20000-20100")]
     BadPorts { value: String },
+    #[error("CORRO_ELASTIC_PROCESS is `{value}`: elastic launchers set it to the number of the process, from 1")]
+    BadProcess { value: String },
+    #[error(
+        "CORRO_ELASTIC_PROCESS is set, but HOROVOD_GLOO_RENDEZVOUS_ADDR is not: set it and HOROVOD_GLOO_RENDEZVOUS_PORT to \
+         the elastic launcher's server"
+    )]
+    NoDriver,
     #[error("CORRO_JOB_SECRET is empty: unset it, or pass the same secret to every rank of the job")]
     EmptySecret,
 }
@@ -83,6 +90,12 @@ impl<'a> Variables<'a> {
             }),
             (Some(rank), Some(size)) => Ok(Some((rank, size))),
         }
+    }
+
+    /// The port of the launcher's key-value server.
+    pub fn rendezvous_port(&self) -> Result<u16, LaunchError> {
+        let port = self.text("HOROVOD_GLOO_RENDEZVOUS_PORT").unwrap_or_default();
+        port.trim().parse().ok().filter(|port| *port != 0).ok_or(LaunchError::BadPort { value: port })
     }
 
     pub fn secret(&self) -> Result<Option<Secret>, LaunchError> {

@@ -40,11 +40,16 @@ impl KvClient {
         Ok((reply.status == 200).then_some(reply.body))
     }
 
+    /// As [`KvClient::get`], with the reply as it is: its status is 200, 404 or 410.
+    pub fn get_reply(&mut self, path: &str, deadline: Instant) -> Result<Reply, HttpError> {
+        self.request("GET", path, b"", deadline)
+    }
+
     pub fn delete(&mut self, path: &str, deadline: Instant) -> Result<(), HttpError> {
         self.request("DELETE", path, b"", deadline).map(drop)
     }
 
-    /// Sends a request, with retries. Returns a reply with status 200 or 404.
+    /// Sends a request, with retries. Returns a reply with status 200, 404 or 410.
     fn request(
         &mut self,
         method: &'static str,
@@ -57,7 +62,7 @@ impl KvClient {
             // A server may have closed an idle connection, so a failure on it does not count.
             let is_reused = self.idle.is_some();
             let failure = match self.attempt(method, path, body, deadline) {
-                Ok(reply) if matches!(reply.status, 200 | 404) => return Ok(reply),
+                Ok(reply) if matches!(reply.status, 200 | 404 | 410) => return Ok(reply),
                 Ok(Reply { status, .. }) => HttpError::Status { method, path: path.to_owned(), status },
                 Err(HttpError::Io(_)) if is_reused && Instant::now() < deadline => continue,
                 Err(failure) => failure,

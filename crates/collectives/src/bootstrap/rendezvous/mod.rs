@@ -3,8 +3,8 @@
 //! and never accepts an unsigned one when the job has a secret.
 
 pub mod error;
-mod http_reply;
-mod kv_client;
+pub(crate) mod http_reply;
+pub(crate) mod kv_client;
 pub mod kv_exchange;
 mod process_origin;
 mod rank0_address;
