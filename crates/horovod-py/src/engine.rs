@@ -1,37 +1,49 @@
 //! The engine of this process: start, shutdown, rank information, process sets and timeline. Operations on tensors are
 //! in `ops`.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corro_base::error_chain;
 use corro_collectives::coordinator::SubmitError;
+use corro_collectives::elastic::ElasticProcess;
 use corro_collectives::settings::TimelineSetting;
 use corro_collectives::{Engine, EngineError, Launch, RankInfo, SetId, Settings, StartError};
 use pyo3::prelude::*;
 
 use crate::running::{RunningEngine, WaitError, lock, require_running, wait};
-use crate::{errors, gil, ops, tensorflow};
+use crate::{elastic, errors, gil, ops, tensorflow};
 
 /// Poll interval of a thread that waits for another thread's `init`.
 const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 #[pyfunction]
 pub fn init(py: Python<'_>, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
-    if let Some(engine) = claim_start(py)? {
-        return register_sets(py, &engine, process_sets);
+    let process_sets: Vec<_> = process_sets.into_iter().map(parse_ranks).collect::<PyResult<_>>()?;
+    loop {
+        if let Some(engine) = claim_start(py)? {
+            return register_sets(py, &engine, &process_sets).map_err(sets_error);
+        }
+        let started = start_engine(py);
+        let (engine, generation) = {
+            let mut state = lock();
+            state.starting = false;
+            let running = state.running.insert(started?);
+            (running.engine.clone(), running.generation)
+        };
+        elastic::on_started(generation);
+        ops::on_started();
+        tensorflow::on_started(&engine);
+        let Err(error) = register_sets(py, &engine, &process_sets) else { return Ok(()) };
+        // The next attempt starts from scratch.
+        drop(engine);
+        shutdown(py);
+        // In an elastic job a member has ended meanwhile, and the others ask for another generation.
+        if generation == 0 || !matches!(error, WaitError::Failed(EngineError::Failed(_))) {
+            return Err(sets_error(error));
+        }
     }
-    let started = start_engine(py);
-    let engine = {
-        let mut state = lock();
-        state.starting = false;
-        state.running.insert(started?).engine.clone()
-    };
-    ops::on_started();
-    tensorflow::on_started(&engine);
-    // On failure the engine is shut down, so that the next attempt starts from scratch.
-    register_sets(py, &engine, process_sets).inspect_err(|_| shutdown(py))
 }
 
 #[pyfunction]
@@ -58,6 +70,7 @@ pub fn at_exit(py: Python<'_>) {
 pub fn after_fork() {
     gil::after_fork();
     ops::after_fork();
+    elastic::after_fork();
     let mut state = lock();
     state.starting = false;
     if let Some(running) = state.running.take() {
@@ -184,63 +197,69 @@ fn claim_start(py: Python<'_>) -> PyResult<Option<Arc<Engine>>> {
 /// after an interrupt is dropped at once.
 fn start_engine(py: Python<'_>) -> PyResult<RunningEngine> {
     let failed = |error: StartError| errors::init_error(&error);
-    let launch = Launch::from_environment().map_err(|error| failed(error.into()))?;
+    let process = ElasticProcess::from_environment().map_err(|error| failed(error.into()))?;
     let settings = Settings::from_environment().map_err(|error| failed(error.into()))?;
-    let launch_key = format!("{:?} {:?}", launch.rank_info, launch.rendezvous);
-    if launch.rank_info.size > 1 && lock().parent_launch.as_ref() == Some(&launch_key) {
-        return Err(errors::value_error(format!(
-            "Horovod initialization failed: this process was forked from rank {} and has no rank of its own; start ranks \
-             with a launcher such as horovodrun, or give a child its own HOROVOD_RANK",
-            launch.rank_info.rank
-        )));
-    }
     let timeline = settings.timeline != TimelineSetting::Off;
-    let (sender, receiver) = channel();
-    let work = move || drop(sender.send(Engine::start_with(&launch, &settings, &[])));
-    let thread = std::thread::Builder::new().name("corro-start".into()).spawn(work);
-    thread.map_err(|error| {
-        errors::value_error(format!("Horovod initialization failed: cannot start a thread: {error}"))
-    })?;
-    let receiver = Mutex::new(receiver);
-    let mut started = None;
-    gil::wait_released(py, |slice| {
-        let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
-        match receiver.recv_timeout(slice) {
-            Ok(engine) => started = Some(engine),
-            Err(RecvTimeoutError::Timeout) => return false,
-            Err(RecvTimeoutError::Disconnected) => {}
+    let (launch_key, started) = match process {
+        Some(process) => {
+            let launch_key = format!("elastic process {}", process.process);
+            refuse_forked(&launch_key, &launch_key)?;
+            let work = move |interrupted: &AtomicBool| elastic::start_next(&process, &settings, interrupted);
+            (launch_key, elastic::on_thread(py, work)?.map(|started| started.map_err(elastic::start_error)))
         }
-        true
-    })?;
-    let engine = started
+        None => {
+            let launch = Launch::from_environment().map_err(|error| failed(error.into()))?;
+            let launch_key = format!("{:?} {:?}", launch.rank_info, launch.rendezvous);
+            if launch.rank_info.size > 1 {
+                refuse_forked(&launch_key, &format!("rank {}", launch.rank_info.rank))?;
+            }
+            let work = move |_: &AtomicBool| Engine::start_with(&launch, &settings, &[]);
+            (launch_key, elastic::on_thread(py, work)?.map(|engine| Ok((0, engine.map_err(failed)?))))
+        }
+    };
+    let started = started
         .ok_or_else(|| errors::value_error("Horovod initialization failed: internal error, see the panic message"))?;
-    Ok(RunningEngine { engine: Arc::new(engine.map_err(failed)?), launch_key, timeline })
+    let (generation, engine) = started?;
+    Ok(RunningEngine { engine: Arc::new(engine), launch_key, timeline, generation })
+}
+
+/// An error in a forked child that has inherited the launch key of its parent.
+fn refuse_forked(launch_key: &str, parent: &str) -> PyResult<()> {
+    if lock().parent_launch.as_deref() != Some(launch_key) {
+        return Ok(());
+    }
+    Err(errors::value_error(format!(
+        "Horovod initialization failed: this process was forked from {parent} and has no rank of its own; start ranks \
+         with a launcher such as horovodrun, or give a child its own HOROVOD_RANK"
+    )))
 }
 
 /// Registers the sets that do not exist yet. Collective over all ranks if there are any.
-fn register_sets(py: Python<'_>, engine: &Engine, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
-    let missing = missing_sets(engine, process_sets)?;
+fn register_sets(py: Python<'_>, engine: &Engine, process_sets: &[Vec<u32>]) -> Result<(), WaitError> {
+    let missing = missing_sets(engine, process_sets);
     if missing.is_empty() {
         return Ok(());
     }
-    match wait(py, engine, engine.begin_register_sets(missing)) {
-        Ok(_) => Ok(()),
-        Err(WaitError::Failed(error)) => Err(errors::init_error(&StartError::Sets(error))),
-        Err(WaitError::Interrupted(error)) => Err(error),
+    wait(py, engine, engine.begin_register_sets(missing)).map(drop)
+}
+
+fn sets_error(error: WaitError) -> PyErr {
+    match error {
+        WaitError::Failed(error) => errors::init_error(&StartError::Sets(error)),
+        WaitError::Interrupted(error) => error,
     }
 }
 
 /// The sets that do not exist yet, without duplicates and without the global set.
-fn missing_sets(engine: &Engine, wanted: Vec<Vec<i64>>) -> PyResult<Vec<Vec<u32>>> {
+fn missing_sets(engine: &Engine, wanted: &[Vec<u32>]) -> Vec<Vec<u32>> {
     let known = engine.sets();
     let mut missing: Vec<Vec<u32>> = Vec::new();
     for ranks in wanted {
-        let ranks = parse_ranks(ranks)?;
-        if !missing.contains(&ranks) && !known.iter().any(|(_, known)| **known == *ranks) {
-            missing.push(ranks);
+        if !missing.contains(ranks) && !known.iter().any(|(_, known)| **known == **ranks) {
+            missing.push(ranks.clone());
         }
     }
-    Ok(missing)
+    missing
 }
 
 fn parse_ranks(ranks: Vec<i64>) -> PyResult<Vec<u32>> {

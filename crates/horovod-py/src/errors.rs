@@ -5,13 +5,20 @@ use std::error::Error;
 
 use corro_base::error_chain;
 use corro_collectives::EngineError;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 /// Error text for calls that need a running engine.
 pub const NOT_INITIALIZED: &str = "Horovod has not been initialized; use hvd.init().";
+
+pyo3::create_exception!(
+    horovod._core,
+    NotPartOfJob,
+    PySystemExit,
+    "This process is not part of its elastic job any more. Uncaught, it ends the process as a success."
+);
 
 /// The exception for an error of an operation.
 pub fn from_engine_error(py: Python<'_>, error: &EngineError) -> PyErr {

@@ -1,7 +1,7 @@
 //! The Python module `horovod._core`: the engine of this process, with tensors given by address, length and dtype.
 //! Private to the Python package; `python/horovod/_core.pyi` describes it. Knows no framework.
 //!
-//! Reading order: `running` has the engine of the process, `engine` its start, shutdown and process sets, `ops` the
+//! Reading order: `running` has the engine of the process, `engine` its start, shutdown and process sets, `elastic` its generations, `ops` the
 //! operations on tensors, `outputs` their results, `devices` the GPUs, `gil` the release of the GIL, `errors` the mapping to Python
 //! exceptions. `tensorflow` provides the operations as TensorFlow ops.
 //!
@@ -9,6 +9,7 @@
 //! is released. A fork also needs the GIL, so it never finds a lock taken.
 
 mod devices;
+mod elastic;
 mod engine;
 mod errors;
 mod gil;
@@ -26,11 +27,15 @@ mod _core {
     #[pymodule_export]
     use super::devices::open_device;
     #[pymodule_export]
+    use super::elastic::{elastic_update, generation, is_elastic};
+    #[pymodule_export]
     use super::engine::{
         add_process_set, after_fork, at_exit, cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank,
         local_size, process_set_ranks, process_sets, rank, remove_process_set, shutdown, size, start_timeline,
         stop_timeline,
     };
+    #[pymodule_export]
+    use super::errors::NotPartOfJob;
     #[pymodule_export]
     use super::ops::{barrier, join, poll, submit, synchronize};
     #[pymodule_export]

@@ -25,6 +25,8 @@ pub struct RunningEngine {
     /// Rank and rendezvous of this process as text, compared in a forked child.
     pub launch_key: String,
     pub timeline: bool,
+    /// In an elastic job, else 0.
+    pub generation: u64,
 }
 
 /// The running engine, for operations on tensors.

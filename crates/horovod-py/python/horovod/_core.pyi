@@ -13,6 +13,7 @@ __all__ = [
     "ALLTOALL",
     "BROADCAST",
     "REDUCESCATTER",
+    "NotPartOfJob",
     "Output",
     "add_process_set",
     "after_fork",
@@ -20,7 +21,10 @@ __all__ = [
     "barrier",
     "cross_rank",
     "cross_size",
+    "elastic_update",
+    "generation",
     "init",
+    "is_elastic",
     "is_homogeneous",
     "is_initialized",
     "join",
@@ -74,9 +78,24 @@ class Output:
         """For a result in the memory of a GPU, without a copy; elements appear as integers of their size.
         AttributeError for results in main memory."""
 
+class NotPartOfJob(SystemExit):
+    """This process is not part of its elastic job any more. Uncaught, it ends the process as a success: its code is 0."""
+
 def init(process_sets: Sequence[Sequence[int]]) -> None:
     """Collective. `process_sets` are the initial sets; their ids start at 1. The second time only sets that do not
-    exist yet are registered."""
+    exist yet are registered. In an elastic job the launcher gives this process its rank in the next generation; if a
+    member ends meanwhile, in the one after that. NotPartOfJob if there is no rank for it."""
+
+def is_elastic() -> bool:
+    """Whether the environment says that this is a process of an elastic job of ours."""
+
+def generation() -> int:
+    """In an elastic job: the generation that the last init has connected, from 1; 0 before, and in other jobs."""
+
+def elastic_update(timeout_s: float) -> int:
+    """Waits until the launcher announces that the hosts of the current generation change, for at most timeout_s. Returns
+    0 for none, 1 if hosts are removed, 2 if some are added, 3 for both; again the same at each call. The members are
+    expected to shut down and to init again."""
 
 def shutdown() -> None:
     """Shuts down the engines of all ranks. Does nothing without an engine."""
