@@ -130,6 +130,8 @@ impl Engine {
             coordinator
         });
         let (waker, recording) = (control_channel.waker().clone(), instrumentation.recorder.timeline.clone());
+        let to_wake = waker.clone();
+        shared.peer_table.set_on_failure(Box::new(move || to_wake.force()));
         let timeout = settings.timeout;
         let progress = ProgressEngine::new(
             world,

@@ -144,14 +144,16 @@ impl EngineState {
             idle += 1;
             if idle <= self.max_idle_polls {
                 std::hint::spin_loop();
-            } else if idle <= self.max_idle_polls + YIELDS_BEFORE_SLEEP {
+            } else if idle <= self.max_idle_polls + YIELDS_BEFORE_SLEEP && !progress.has_failed_peer() {
                 rustix::thread::sched_yield();
             } else if !blocks {
                 return;
             } else {
                 let ticket = self.waker.doze();
                 if !progress.has_incoming() && !self.has_submissions() {
-                    self.waker.sleep(ticket, MAX_SLEEP);
+                    if !progress.has_failed_peer() {
+                        self.waker.sleep(ticket, MAX_SLEEP);
+                    }
                     progress.housekeeping();
                 }
                 self.waker.rouse();

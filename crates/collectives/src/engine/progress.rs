@@ -164,6 +164,11 @@ impl ProgressEngine {
         }
     }
 
+    /// True if a rank has died or been lost, and the engine has not shut down because of it yet.
+    pub fn has_failed_peer(&self) -> bool {
+        self.ended.is_none() && self.world.shared.peer_table.first_failure().is_some()
+    }
+
     /// True if this rank has pending operations.
     pub fn has_pending(&self) -> bool {
         self.worker.n_pending() > 0

@@ -43,7 +43,7 @@ pub struct Links {
 }
 
 /// The longest sleep: a rank whose waker has died checks again by then.
-const MAX_SLEEP: Duration = Duration::from_millis(50);
+const MAX_SLEEP: Duration = Duration::from_millis(10);
 /// A longer wait is reported.
 const REPORT_AFTER: Duration = Duration::from_millis(200);
 

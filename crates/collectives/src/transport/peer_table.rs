@@ -17,7 +17,12 @@ pub struct PeerTable {
     /// The operation in progress, for reports.
     work: Mutex<Option<Arc<str>>>,
     agreeing: AtomicBool,
+    /// Wakes the thread that sleeps in this process.
+    on_failure: Mutex<Option<OnFailure>>,
 }
+
+/// Called when a rank has died or been lost. Must not block.
+pub type OnFailure = Box<dyn Fn() + Send + Sync>;
 
 const ALIVE: u8 = 0;
 const LEFT: u8 = 1;
@@ -44,7 +49,13 @@ impl PeerTable {
             waiting: Mutex::new(None),
             work: Mutex::new(None),
             agreeing: AtomicBool::new(false),
+            on_failure: Mutex::new(None),
         }
+    }
+
+    /// Sets what is called when a rank has died or been lost from now on.
+    pub fn set_on_failure(&self, on_failure: OnFailure) {
+        *self.on_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_failure);
     }
 
     pub fn peer(&self, rank: usize) -> &Peer {
@@ -84,7 +95,7 @@ impl PeerTable {
 
     /// The rank that is blamed for the end of the world: the first known to have died or been lost.
     pub fn first_failure(&self) -> Option<usize> {
-        (self.died.load(Ordering::Acquire) as usize).checked_sub(1)
+        (self.died.load(Ordering::SeqCst) as usize).checked_sub(1)
     }
 
     /// Blames another rank: what is known of the first failure has shown it to be a consequence of this one.
@@ -128,7 +139,10 @@ impl PeerTable {
     fn on_gone(&self, rank: usize, liveness: u8) -> bool {
         let news = self.liveness[rank].compare_exchange(ALIVE, liveness, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if news {
-            let _ = self.died.compare_exchange(0, rank as u32 + 1, Ordering::AcqRel, Ordering::Acquire);
+            let _ = self.died.compare_exchange(0, rank as u32 + 1, Ordering::SeqCst, Ordering::Acquire);
+            if let Some(on_failure) = &*self.on_failure.lock().unwrap_or_else(PoisonError::into_inner) {
+                on_failure();
+            }
         }
         news
     }

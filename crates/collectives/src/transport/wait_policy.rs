@@ -18,8 +18,8 @@ pub struct WaitPolicy {
     pub limit: Option<Duration>,
 }
 
-/// The longest sleep: a rank whose waker has died checks again by then.
-const MAX_SLEEP: Duration = Duration::from_millis(50);
+/// The longest sleep: a rank whose waker has died checks again by then. Survivors of an elastic job wait for it before they can go on.
+const MAX_SLEEP: Duration = Duration::from_millis(10);
 /// A longer wait is reported.
 const REPORT_AFTER: Duration = Duration::from_millis(200);
 
@@ -56,11 +56,17 @@ impl WaitPolicy {
             if ready() {
                 return Ok(());
             }
+            // On a busy machine a yield takes milliseconds.
+            if peer_table.first_failure().is_some() {
+                break;
+            }
         }
         let began = Instant::now();
         let mut is_reported = false;
         let outcome = loop {
-            sleep(MAX_SLEEP);
+            if peer_table.first_failure().is_none() {
+                sleep(MAX_SLEEP);
+            }
             if ready() {
                 break Ok(());
             }

@@ -127,9 +127,9 @@ impl Drop for FailureDetector {
         for connection in &shared.connections {
             let _ = connection.send(BYE, &[]);
         }
-        // Others learn of each other through this rank, so it stays for their BYE frames.
+        // Others learn of each other through this rank, so it stays for their BYE frames. After a failure, which they know now, nobody needs more.
         let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
-        let serves_others = shared.connections.len() > 1;
+        let serves_others = shared.connections.len() > 1 && shared.peer_table.death().is_none();
         while serves_others
             && Instant::now() < deadline
             && shared.connections.iter().any(|connection| !shared.peer_table.is_gone(connection.rank))
