@@ -5,6 +5,8 @@
 pub mod hosts;
 mod rank;
 
+pub use rank::MARK;
+
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};

@@ -1,5 +1,6 @@
 //! A key-value server for tests. Behaves as upstream's (HTTP/1.0, one request per connection, the query is part of the key) or as ours
-//! (keep-alive, long polling by `?wait=`).
+//! (keep-alive, long polling by `?wait=`). Used by unit tests and by tests of processes.
+#![allow(dead_code, reason = "each test executable uses its own part")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bootstrap::rendezvous_method::RendezvousMethod;
+use corro_collectives::bootstrap::rendezvous_method::RendezvousMethod;
 
 pub struct KvServer {
     addr: SocketAddr,
@@ -53,6 +54,17 @@ impl KvServer {
 
     pub fn rendezvous_method(&self) -> RendezvousMethod {
         RendezvousMethod::KeyValue { addr: self.addr.ip().to_string(), port: self.addr.port() }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.addr.port()
+    }
+
+    /// Puts values, all at once.
+    pub fn put_all(&self, values: impl IntoIterator<Item = (String, String)>) {
+        let values = values.into_iter().map(|(path, value)| (path, value.into_bytes()));
+        self.shared.values.lock().unwrap().extend(values);
+        self.shared.changed.notify_all();
     }
 
     pub fn keys(&self) -> Vec<String> {
