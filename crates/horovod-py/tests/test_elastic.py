@@ -2,6 +2,7 @@
 with spmd.py. Needs no framework."""
 
 import ctypes
+import pickle
 
 import pytest
 
@@ -10,9 +11,20 @@ from horovod.common import basics
 from horovod.common.elastic import HOSTS_ADDED, HOSTS_REMOVED, notification_manager
 from horovod.common.elastic import ObjectState as CommonObjectState
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.elastic.objects import broadcast_object
+from horovod.elastic import objects
+from horovod.elastic.objects import allgather_numbers, broadcast_numbers, broadcast_object
 
 FLOAT64 = 8
+
+
+class Block:
+    """Pickled as NumPy's arrays are: the memory out of band."""
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def __reduce_ex__(self, protocol):
+        return Block, (pickle.PickleBuffer(self.memory),)
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +76,22 @@ def test_objects_of_any_size_are_broadcast():
     for obj in [None, "", {"a": [1, 2]}, b"x" * 1_000_000]:
         mine = obj if basics.rank() == basics.size() - 1 else "not this"
         assert broadcast_object(mine, root_rank=basics.size() - 1) == obj
+
+
+def test_numbers_are_broadcast_and_gathered():
+    last = basics.size() - 1
+    assert broadcast_numbers([basics.rank(), -(2**40)], last, "n") == [last, -(2**40)]
+    assert broadcast_numbers([], 0, "none") == []
+    assert allgather_numbers([basics.rank(), 7], "g") == [[rank, 7] for rank in range(basics.size())]
+
+
+def test_large_parts_are_not_pickled():
+    large = {"a": Block(bytearray(b"x" * 1_000_000)), "b": [Block(bytearray(b"small")), 3]}
+    received = broadcast_object(large if basics.rank() == 0 else None)
+    assert received["a"].memory == large["a"].memory and received["b"][0].memory == b"small" and received["b"][1] == 3
+    received["a"].memory[0] = 0  # What arrives can be changed.
+    structure, parts = objects._split(large)
+    assert len(structure) < 1000 and [part.nbytes for part in parts] == [1_000_000]
 
 
 def test_reset_callbacks_run_in_order():
@@ -135,6 +163,139 @@ def test_training_continues_after_a_shutdown_by_one_rank():
         _sum([1.0], "nobody there")
 
     _train_with_a_failure(fail)
+
+
+def test_the_state_that_is_ahead_is_sent():
+    """The last rank has committed once more than the others when the engine fails."""
+    last = basics.size() - 1
+    state, begun = elastic.ObjectState(batch=0, log=[]), []
+
+    @elastic.run
+    def train(state):
+        begun.append((state.batch, list(state.log)))
+        if len(begun) == 2:
+            return
+        state.batch = 1
+        state.commit()
+        if basics.rank() == last:
+            state.batch, state.log = 2, ["from the last"]
+            state.save()
+            basics.shutdown()
+        raise HorovodInternalError("here")
+
+    train(state)
+    assert begun == [(0, []), (2, ["from the last"])]
+
+
+def test_equal_states_are_not_sent():
+    """After a failure every rank goes back by itself; a broadcast would give it what rank 0 has."""
+    state = elastic.ObjectState(batch=0)
+    ranks = []
+
+    @elastic.run
+    def train(state):
+        if not ranks:
+            state.batch = basics.rank()
+            state.commit()
+            ranks.append(state.batch)
+            _leave_and_fail()
+        return state.batch
+
+    assert train(state) == basics.rank()
+
+
+def _leave_and_fail():
+    """All ranks have arrived, then all fail."""
+    _core.barrier()
+    basics.shutdown()
+    raise HorovodInternalError("here")
+
+
+def test_a_failure_while_synchronizing_leads_to_another_reset():
+    """One rank fails after it was reset; the others in the synchronization."""
+    state, resets = elastic.ObjectState(batch=0), []
+
+    def reset_callback():
+        resets.append(len(resets))
+        if len(resets) == 1:
+            if basics.rank() == basics.size() - 1:
+                basics.shutdown()
+            _sum([1.0], "nobody there")
+
+    state.register_reset_callbacks([reset_callback])
+
+    @elastic.run
+    def train(state):
+        state.batch += 1
+        state.commit()
+        if not resets:
+            _leave_and_fail()
+        return state.batch
+
+    assert train(state) == 2
+    assert resets == [0, 1]
+
+
+def test_what_a_user_changed_before_the_first_commit_is_kept():
+    state = elastic.ObjectState(weights=0)
+    state.weights = 5  # A loaded checkpoint.
+    begun = []
+
+    @elastic.run
+    def train(state):
+        begun.append(state.weights)
+        state.weights = 6
+        if len(begun) == 1:
+            _leave_and_fail()
+
+    train(state)
+    assert begun == [5, 5]
+
+
+def test_a_sync_of_the_users_own_is_called_as_upstream_calls_it():
+    class Mine(elastic.State):
+        calls = []
+
+        def save(self):
+            self.calls.append("save")
+
+        def restore(self):
+            self.calls.append("restore")
+
+        def sync(self):
+            self.calls.append("sync")
+
+    state = Mine(broadcast_object, basics.rank)
+
+    @elastic.run
+    def train(state):
+        state.calls.append("train")
+        if state.calls.count("train") == 1:
+            _leave_and_fail()
+        if state.calls.count("train") == 2:
+            raise HostsUpdatedInterrupt(skip_sync=True)
+
+    train(state)
+    assert state.calls == ["save", "sync", "train", "restore", "sync", "train", "train"]
+
+
+def test_an_interrupt_without_a_commit_keeps_what_was_done():
+    state, seen = elastic.ObjectState(batch=0), []
+
+    @elastic.run
+    def train(state):
+        seen.append(state.batch)
+        if len(seen) == 3:
+            return
+        if len(seen) == 2:
+            _leave_and_fail()  # After it, training continues from the interrupt.
+        state.batch = 4
+        if basics.rank() == 0:
+            notification_manager.handle_hosts_updated(1, HOSTS_REMOVED)
+        state.check_host_updates()
+
+    train(state)
+    assert seen == [0, 4, 4]
 
 
 def test_training_continues_after_hosts_were_added():

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import horovod.torch as hvd
+from horovod.elastic.objects import _split, broadcast_object
 from horovod.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
 
 
@@ -101,6 +102,7 @@ def test_custom_state_handlers():
         state = hvd.elastic.TorchState(counter=counter)
         state.sync()
         assert counter.n == 5 and state.counter is counter
+        assert not state.accepts_any_sender(), "its sync broadcasts from rank 0"
     finally:
         set_handler_registry(before)
 
@@ -176,6 +178,80 @@ def test_a_sampler_continues_with_the_rest():
     order = list(range(64))
     random.Random(2).shuffle(order)
     assert sampler.remaining_indices == order and sampler.state_dict() == {"epoch": 1, "processed_num": 0}
+
+
+@pytest.mark.parametrize("sizes", [[1], [2, 3], [4, 1, 2], [3, 4, 2, 1, 6]])
+def test_every_sample_of_an_epoch_is_used_once_while_the_number_of_ranks_changes(monkeypatch, sizes):
+    """Each world takes two batches of 5 on every rank, the last one takes the rest. Ranks are simulated."""
+    n_samples, batch_size, used = 480, 5, []
+    world = {"rank": 0, "size": 1}
+    monkeypatch.setattr(hvd, "size", lambda: world["size"])
+    monkeypatch.setattr(hvd, "rank", lambda: world["rank"])
+    position = {"epoch": 2, "processed_num": 0}
+    for number, n_ranks in enumerate(sizes):
+        after = []
+        for rank in range(n_ranks):
+            world.update(rank=rank, size=n_ranks)
+            sampler = hvd.elastic.ElasticSampler(range(n_samples), seed=7)
+            sampler.load_state_dict(position)
+            indices = list(sampler)
+            n_batches = -(-len(indices) // batch_size) if number == len(sizes) - 1 else 2
+            for batch in range(n_batches):
+                mine = indices[batch * batch_size : (batch + 1) * batch_size]
+                used += mine
+                sampler.record_batch(batch, len(mine))
+            after.append(sampler.state_dict())
+        position = after[0]
+        assert all(state == position for state in after)
+    padding = position["processed_num"] - n_samples
+    assert 0 <= padding < sizes[-1] and len(used) == n_samples + padding
+    assert set(used) == set(range(n_samples)), "only what fills the last round is repeated"
+
+
+def test_tensors_are_sent_as_tensors():
+    sent = [
+        torch.arange(5000, dtype=torch.bfloat16),
+        torch.tensor(3.5),
+        torch.zeros(0, 4),
+        torch.ones(100, 200).t(),
+        torch.ones(2000, requires_grad=True),
+    ]
+    received = broadcast_object(sent if hvd.rank() == 0 else None)
+    for there, here in zip(received, sent):
+        assert torch.equal(there, here) and there.dtype == here.dtype and there.requires_grad == here.requires_grad
+        if not there.requires_grad:
+            there += 1  # What arrives can be changed.
+    structure, parts = _split([torch.arange(5000), torch.ones(3)])
+    assert [part.nbytes for part in parts] == [40_000] and len(structure) < 1000
+
+
+def test_the_rank_that_is_ahead_sends_model_and_optimizer():
+    last = hvd.size() - 1
+    model = _model(hvd.rank())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (1 + hvd.rank()), momentum=0.9)
+    _step(model, optimizer, hvd.rank())
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, epoch=hvd.rank())
+    state.sync_from(last)
+    reference = _model(last)
+    _step(reference, torch.optim.SGD(reference.parameters(), lr=0.1 * (1 + last), momentum=0.9), last)
+    assert torch.equal(_weights(model), _weights(reference)) and state.epoch == last
+    assert optimizer.param_groups[0]["lr"] == 0.1 * (1 + last)
+
+
+def test_a_failure_in_the_middle_of_a_sync_leaves_the_saved_copy_whole(monkeypatch):
+    model = _model(hvd.rank())
+    before = _weights(model).clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer)
+
+    def fail(*args, **kwargs):
+        raise hvd.HorovodInternalError("in the middle")
+
+    monkeypatch.setattr(hvd, "broadcast_optimizer_state", fail)
+    with pytest.raises(hvd.HorovodInternalError):
+        state.sync()
+    state.restore()
+    assert torch.equal(_weights(model), before)
 
 
 def test_the_position_of_rank_0_is_used():

@@ -30,10 +30,12 @@ class KerasState(ObjectState):
         self._assign(self._saved_arrays)
         super().restore()
 
-    def sync(self) -> None:
-        self._assign(self._bcast_object([values.as_array(variable) for variable in self._variables()]))
-        super().sync()
-        self.save()
+    def sync_from(self, root_rank: int) -> None:
+        arrays = [values.as_array(variable) for variable in self._variables()]
+        received = broadcast_object(arrays, root_rank, "elastic_variables")
+        if basics.rank() != root_rank:
+            self._assign(received)
+        super().sync_from(root_rank)
 
     def _variables(self) -> List[Any]:
         """All variables. The optimizer creates its own in the first step, so they are created here if missing."""

@@ -12,6 +12,7 @@ from horovod._keras.elastic import KerasState as _KerasState
 from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError
 from horovod.elastic import reset
+from horovod.elastic.objects import broadcast_object
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
@@ -66,7 +67,7 @@ class TensorFlowState(ObjectState):
         self.variables = list(variables)
         self.session = session
         self._saved_values: List[Any] = []
-        super().__init__(functools.partial(hvd.broadcast_object, session=session), hvd.rank, **kwargs)
+        super().__init__(broadcast_object, hvd.rank, **kwargs)
         self.save()
 
     def save(self) -> None:
@@ -77,14 +78,13 @@ class TensorFlowState(ObjectState):
         self._assign(self._saved_values)
         super().restore()
 
-    def sync(self) -> None:
+    def sync_from(self, root_rank: int) -> None:
         with _translate_errors():
             if self.session is None:
-                hvd.broadcast_variables(self.variables, root_rank=0)
+                hvd.broadcast_variables(self.variables, root_rank)
             else:
-                self._assign(self._bcast_object(self._values()))
-            super().sync()
-        self.save()
+                self._assign(broadcast_object(self._values(), root_rank, "elastic_variables"))
+            super().sync_from(root_rank)
 
     def _values(self) -> List[Any]:
         if self.session is not None:

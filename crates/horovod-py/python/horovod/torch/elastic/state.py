@@ -8,6 +8,7 @@ import torch
 
 import horovod.torch as hvd
 from horovod.common.elastic import ObjectState
+from horovod.elastic.objects import broadcast_object
 from horovod.torch.elastic.sampler import ElasticSampler
 
 
@@ -26,7 +27,13 @@ class StateHandler:
         self.value.load_state_dict(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
-        """Collective: broadcasts rank 0's state, then saves it."""
+        """Collective: broadcasts rank 0's state, then saves it. A handler that overrides this instead of `sync_from`
+        makes rank 0 the sender of the whole state."""
+        self.sync_from(0)
+        self.save()
+
+    def sync_from(self, root_rank: int) -> None:
+        """Collective: broadcasts one rank's state. Does not save it."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
@@ -35,21 +42,18 @@ class StateHandler:
 
 
 class ModelStateHandler(StateHandler):
-    def sync(self) -> None:
-        hvd.broadcast_parameters(self.value.state_dict(), root_rank=0)
-        self.save()
+    def sync_from(self, root_rank: int) -> None:
+        hvd.broadcast_parameters(self.value.state_dict(), root_rank)
 
 
 class OptimizerStateHandler(StateHandler):
-    def sync(self) -> None:
-        hvd.broadcast_optimizer_state(self.value, root_rank=0)
-        self.save()
+    def sync_from(self, root_rank: int) -> None:
+        hvd.broadcast_optimizer_state(self.value, root_rank)
 
 
 class SamplerStateHandler(StateHandler):
-    def sync(self) -> None:
-        self.value.load_state_dict(hvd.broadcast_object(self.value.state_dict(), root_rank=0))
-        self.save()
+    def sync_from(self, root_rank: int) -> None:
+        self.value.load_state_dict(hvd.broadcast_object(self.value.state_dict(), root_rank))
 
 
 Registry = List[Tuple[type, Type[StateHandler]]]
@@ -91,7 +95,7 @@ class TorchState(ObjectState):
         for name, handler in handlers.items():
             object.__setattr__(self, name, handler.value)
         plain = {name: value for name, value in kwargs.items() if name not in handlers}
-        super().__init__(hvd.broadcast_object, hvd.rank, **plain)
+        super().__init__(broadcast_object, hvd.rank, **plain)
 
     def save(self) -> None:
         for handler in self._handlers.values():
@@ -103,10 +107,16 @@ class TorchState(ObjectState):
             handler.restore()
         super().restore()
 
-    def sync(self) -> None:
+    def sync_from(self, root_rank: int) -> None:
         for _, handler in sorted(self._handlers.items()):
-            handler.sync()
-        super().sync()
+            if _has_own_sync(handler):
+                handler.sync()
+            else:
+                handler.sync_from(root_rank)
+        super().sync_from(root_rank)
+
+    def accepts_any_sender(self) -> bool:
+        return super().accepts_any_sender() and not any(map(_has_own_sync, self._handlers.values()))
 
     def reset(self) -> None:
         # Samples are distributed over other ranks than before.
@@ -118,6 +128,10 @@ class TorchState(ObjectState):
         object.__setattr__(self, name, value)
         if name in self._handlers:
             self._handlers[name].set_value(value)
+
+
+def _has_own_sync(handler: StateHandler) -> bool:
+    return type(handler).sync is not StateHandler.sync
 
 
 def _handler_for(value: Any) -> Optional[StateHandler]:
