@@ -22,7 +22,7 @@ Max = 4
 Product = 5
 
 _leaves_at_exit = False
-
+_initial_sets: list[ProcessSet] = []
 
 def init(
     comm: Optional[Union[Sequence[int], Any]] = None,
@@ -31,9 +31,10 @@ def init(
     """Connects to the other ranks of the job and returns when all are connected. Does nothing the second time.
 
     comm: participating ranks; without MPI always all of them. process_sets: initial sets, or "dynamic" if sets are
-    added and removed later. The launcher's variables define the rank; without any this is the only one.
+    added and removed later. The launcher's variables define the rank; without any this is the only one. In an elastic job
+    the launcher gives it, in every `init`, and sets of ranks that do not exist are not registered.
     """
-    global _leaves_at_exit
+    global _leaves_at_exit, _initial_sets
     ranks = _ranks_of(comm)
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":
@@ -52,7 +53,17 @@ def init(
             f"Horovod initialization failed: comm is {ranks}, but without MPI all {_core.size()} ranks of the job take part; "
             "use process_sets for operations among some of them"
         )
+    _initial_sets = wanted
+    if _core.is_elastic():
+        _update_environment()
     sets.assign_ids(wanted)
+
+
+def restart() -> None:
+    """Shuts down and connects again, in an elastic job with the ranks that it has now. The process sets of `init` are made
+    again."""
+    shutdown()
+    init(process_sets=_initial_sets)
 
 
 def shutdown() -> None:
@@ -193,6 +204,19 @@ class HorovodBasics:
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         return dict(_core.process_sets())
+
+
+def _update_environment() -> None:
+    """The variables of the launcher say what holds now, as upstream's do after a reset."""
+    current = {
+        "HOROVOD_RANK": _core.rank(),
+        "HOROVOD_SIZE": _core.size(),
+        "HOROVOD_LOCAL_RANK": _core.local_rank(),
+        "HOROVOD_LOCAL_SIZE": _core.local_size(),
+        "HOROVOD_CROSS_RANK": _core.cross_rank(),
+        "HOROVOD_CROSS_SIZE": _core.cross_size(),
+    }
+    os.environ.update({name: str(number) for name, number in current.items()})
 
 
 def _ranks_of(comm: Optional[Union[Sequence[int], Any]]) -> Optional[list[int]]:

@@ -59,8 +59,9 @@ class State:
 
     def on_reset(self) -> None:
         """Called after the engine was restarted."""
-        while not self._host_messages.empty():
-            self._host_messages.get()
+        with notification_manager.without_deliveries():
+            while not self._host_messages.empty():
+                self._host_messages.get()
         # Rank 0 may be another one now, with another clock.
         self._last_updated_timestamp = 0
         self.reset()
@@ -168,7 +169,7 @@ class ObjectState(State):
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
     """Wraps `func(state, ...)`: restarts it from the last commit after a collective failure, and from the current state
     after host changes. `reset` restarts the engine; a collective failure while the ranks reconnect and synchronize leads to
-    another reset, and any other exception ends the training."""
+    another reset, and any other exception ends the training: SystemExit in a process that is not part of the job any more."""
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
@@ -184,8 +185,14 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     if needs_reset:
                         reset()
                         state.on_reset()
+                    notification_manager.watch_launcher()
                     _synchronize(state, skip_sync)
-                    return func(state, *args, **kwargs)
+                    result = func(state, *args, **kwargs)
+                    if _core.is_elastic() and _core.is_initialized():
+                        # All have completed the training, or all go on: a rank that left alone would end the job for those
+                        # that a failure sent back to the last commit.
+                        _core.barrier()
+                    return result
                 except HorovodInternalError as failure:
                     _log.warning("Training goes back to its last commit: %s", failure)
                     state.restore()

@@ -99,7 +99,8 @@ def process_set_id(process_set: ProcessSet) -> int:
 
 
 def assign_ids(wanted: Sequence[ProcessSet]) -> None:
-    """Assigns ids after init. ValueError for a duplicate; the sets before it are registered nevertheless."""
+    """Assigns ids after init. ValueError for a duplicate; the sets before it are registered nevertheless. Sets that the engine
+    does not have, since an elastic job is smaller now, get none."""
     ids = {tuple(ranks): number for number, ranks in _core.process_sets()}
     global_process_set.ranks = _core.process_set_ranks(0)
     seen = {tuple(global_process_set.ranks)}
@@ -110,7 +111,7 @@ def assign_ids(wanted: Sequence[ProcessSet]) -> None:
                 f"Horovod could not be initialized because process_sets entry number {position} is a duplicate: {process_set}"
             )
         seen.add(ranks)
-        process_set.process_set_id = ids[ranks]
+        process_set.process_set_id = ids.get(ranks)
         _registered.add(process_set)
 
 

@@ -34,5 +34,4 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 def reset() -> None:
     """Restarts the engine. All ranks must take part."""
-    basics.shutdown()
-    basics.init()
+    basics.restart()
