@@ -250,12 +250,15 @@ fn sets_error(error: WaitError) -> PyErr {
     }
 }
 
-/// The sets that do not exist yet, without duplicates and without the global set.
+/// The sets that do not exist yet, without duplicates and without the global set. In an elastic job, which may be smaller now, only those
+/// whose ranks all exist; the same on every rank.
 fn missing_sets(engine: &Engine, wanted: &[Vec<u32>]) -> Vec<Vec<u32>> {
     let known = engine.sets();
+    let (is_elastic, size) = (elastic::generation() > 0, engine.rank_info().size);
     let mut missing: Vec<Vec<u32>> = Vec::new();
     for ranks in wanted {
-        if !missing.contains(ranks) && !known.iter().any(|(_, known)| **known == **ranks) {
+        let exists = !is_elastic || ranks.iter().all(|rank| (*rank as usize) < size);
+        if exists && !missing.contains(ranks) && !known.iter().any(|(_, known)| **known == **ranks) {
             missing.push(ranks.clone());
         }
     }

@@ -1,7 +1,8 @@
 //! The Python module `horovod._core`: the engine of this process, with tensors given by address, length and dtype.
 //! Private to the Python package; `python/horovod/_core.pyi` describes it. Knows no framework.
 //!
-//! Reading order: `running` has the engine of the process, `engine` its start, shutdown and process sets, `elastic` its generations, `ops` the
+//! Reading order: `running` has the engine of the process, `engine` its start, shutdown and process sets, `elastic` its generations, `elastic_driver`
+//! the decisions of `horovodrun`, `ops` the
 //! operations on tensors, `outputs` their results, `devices` the GPUs, `gil` the release of the GIL, `errors` the mapping to Python
 //! exceptions. `tensorflow` provides the operations as TensorFlow ops.
 //!
@@ -10,6 +11,7 @@
 
 mod devices;
 mod elastic;
+mod elastic_driver;
 mod engine;
 mod errors;
 mod gil;
@@ -28,6 +30,8 @@ mod _core {
     use super::devices::open_device;
     #[pymodule_export]
     use super::elastic::{elastic_update, generation, is_elastic};
+    #[pymodule_export]
+    use super::elastic_driver::ElasticDriver;
     #[pymodule_export]
     use super::engine::{
         add_process_set, after_fork, at_exit, cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank,

@@ -5,7 +5,7 @@ Ctrl-C several times per second. Invalid arguments raise ValueError; collective 
 horovod.common.exceptions.HorovodInternalError. Texts are Horovod's.
 """
 
-from typing import Optional, Sequence, final
+from typing import Any, Optional, Sequence, final
 
 __all__ = [
     "ALLGATHER",
@@ -13,6 +13,7 @@ __all__ = [
     "ALLTOALL",
     "BROADCAST",
     "REDUCESCATTER",
+    "ElasticDriver",
     "NotPartOfJob",
     "Output",
     "add_process_set",
@@ -77,6 +78,33 @@ class Output:
     def __cuda_array_interface__(self) -> dict[str, object]:
         """For a result in the memory of a GPU, without a copy; elements appear as integers of their size.
         AttributeError for results in main memory."""
+
+@final
+class ElasticDriver:
+    """Decides which processes are members of an elastic job; horovodrun does what it decides. Pure: times are seconds since
+    it was made, randomness comes from the seed. Events return actions, in order:
+
+    ("start", process, host, slot); ("begin", generation, members), where a member is (process, host, rank, local_rank,
+    local_size, cross_rank, cross_size); ("dismiss", process); ("kill", process); ("notify", generation, change), with 1 for
+    removed hosts, 2 for added ones, 3 for both; ("report", text); ("finish", None), or the reason of a failure.
+    """
+
+    def __new__(
+        cls,
+        min_np: int,
+        max_np: Optional[int],
+        elastic_timeout_s: float,
+        reset_limit: Optional[int],
+        cooldown_range_s: Optional[tuple[float, float]],
+        exclude_hosts: bool,
+        seed: int,
+    ) -> "ElasticDriver": ...
+    def on_hosts(self, now_s: float, hosts: Sequence[tuple[str, int]]) -> list[tuple[Any, ...]]: ...
+    def on_waiting(self, now_s: float, process: int, after: int) -> list[tuple[Any, ...]]: ...
+    def on_exit(self, now_s: float, process: int, success: bool) -> list[tuple[Any, ...]]: ...
+    def on_time(self, now_s: float) -> list[tuple[Any, ...]]: ...
+    def next_timer(self) -> Optional[float]:
+        """When on_time must be called at the latest; None if only events matter."""
 
 class NotPartOfJob(SystemExit):
     """This process is not part of its elastic job any more. Uncaught, it ends the process as a success: its code is 0."""

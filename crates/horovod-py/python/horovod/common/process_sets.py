@@ -99,11 +99,11 @@ def process_set_id(process_set: ProcessSet) -> int:
 
 
 def assign_ids(wanted: Sequence[ProcessSet]) -> None:
-    """Assigns ids after init. ValueError for a duplicate; the sets before it are registered nevertheless. Sets that the engine
-    does not have, since an elastic job is smaller now, get none."""
+    """Assigns ids after init. ValueError for a duplicate; the sets before it are registered nevertheless. In an elastic job,
+    whose size changes, a set of all ranks is the global set for now, and one with ranks that do not exist gets no id."""
     ids = {tuple(ranks): number for number, ranks in _core.process_sets()}
-    global_process_set.ranks = _core.process_set_ranks(0)
-    seen = {tuple(global_process_set.ranks)}
+    everyone = global_process_set.ranks = _core.process_set_ranks(0)
+    seen = set() if _core.is_elastic() else {tuple(everyone)}
     for position, process_set in enumerate(wanted):
         ranks = tuple(process_set.ranks or ())
         if ranks in seen:
