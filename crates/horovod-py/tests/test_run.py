@@ -351,8 +351,6 @@ def test_no_process_survives_on_other_hosts(ssh, sleepers, tmp_path):
         ("-np 2 -H localhost true", "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2."),
         ("-np 3 -H localhost:2 true", "Requested more processes (3) than there are available slots (2)"),
         ("-np 2 --hostfile no-such-file true", "no-such-file"),
-        ("-np 2 --min-np 1 true", "not supported yet. Use a fixed size: -np N"),
-        ("--host-discovery-script d.sh true", "not supported yet. Use a fixed size: -np N"),
         ("-np 1 --network-interface nic7 true", "None of the network interfaces nic7"),
         ("-np 1 --cycle-time-ms -1 true", "cycle_time_ms=-1.0 must be >= 0"),
     ],

@@ -99,12 +99,6 @@ def test_rejected_arguments(arguments, message):
         horovod.run(lambda: None, **arguments)
 
 
-@pytest.mark.parametrize("arguments", [{"min_num_proc": 1}, {"min_np": 1}, {"host_discovery_script": "d.sh"}])
-def test_elastic_jobs_are_not_supported(arguments):
-    with pytest.raises(NotImplementedError, match="not supported yet. Use a fixed size"):
-        horovod.run(lambda: None, **arguments)
-
-
 def test_codec():
     assert codec.loads_base64(codec.dumps_base64({"a": [1, 2]})) == {"a": [1, 2]}
     assert isinstance(codec.dumps_base64(1), str) and isinstance(codec.dumps_base64(1, to_ascii=False), bytes)

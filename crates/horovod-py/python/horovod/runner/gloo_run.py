@@ -8,30 +8,37 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from horovod.runner.common.util import hosts, safe_shell_exec, secret
 from horovod.runner.common.util.hosts import SlotInfo
-from horovod.runner.common.util.settings import Settings
+from horovod.runner.common.util.settings import BaseSettings, Settings
 from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.util import network, remote
 from horovod.runner.util.streams import Console
 from horovod.runner.util.threads import in_thread
 
+if TYPE_CHECKING:
+    from horovod.runner.elastic.settings import ElasticSettings
+
 # Runs the command of one slot to its end, with the given variables. Either event ends it, the second one immediately.
 ExecCommand = Callable[[str, SlotInfo, Mapping[str, str], "StopEvents"], int]
+
+
+FIRST_FAILURE = (
+    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be"
+    " terminated. The first process to do so was:\nProcess name: {name}\nExit code: {exit_code}\n"
+)
 
 
 class JobFailed(RuntimeError):
     """A process ended with an error. The text is Horovod's."""
 
     def __init__(self, rank: int, exit_code: int) -> None:
-        super().__init__(
-            "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be"
-            f" terminated. The first process to do so was:\nProcess name: {rank}\nExit code: {exit_code}\n"
-        )
-        self.rank = rank
+        super().__init__(FIRST_FAILURE.format(name=rank, exit_code=exit_code))
+        self.rank: Optional[int] = rank
         self.exit_code = exit_code
 
 
@@ -54,7 +61,22 @@ def gloo_run(
     settings: Settings, nics: Sequence[str], env: Mapping[str, str], server_ip: str, command: Sequence[str]
 ) -> None:
     """Runs a command on all slots of `settings.hosts`. JobFailed if a process fails, JobStopped on a signal."""
-    launch_gloo(command, exec_command_fn(settings), settings, nics, env, server_ip)
+    n_slots = sum(host.slots for host in hosts.parse_hosts(settings.hosts or ""))
+    launch_gloo(command, exec_command_fn(settings, n_slots), settings, nics, env, server_ip)
+
+
+def gloo_run_elastic(
+    settings: "ElasticSettings", env: Mapping[str, str], command: Sequence[str], nics: Sequence[str] = ()
+) -> List[int]:
+    """Runs a command in an elastic job. Returns the processes of the last generation, by rank. JobFailed if the job fails,
+    JobStopped on a signal."""
+    # Imported here, since fixed jobs do not need it.
+    from horovod.runner.elastic.driver import ElasticJob
+
+    exec_command = exec_command_fn(settings, settings.max_num_proc or settings.num_proc or 1, keeps_copies=True)
+    job = ElasticJob(settings, env, command, exec_command, nics, listens_everywhere=settings.has_other_hosts)
+    job.run()
+    return job.last_generation.processes
 
 
 def launch_gloo(
@@ -74,14 +96,18 @@ def launch_gloo(
     key = settings.key or secret.make_secret_key()
     job_env = {**env, **create_run_env_vars(server_ip, nics, port), secret.JOB_SECRET: key.hex()}
     job_env.pop(secret.HOROVOD_SECRET_KEY, None)
-    # Without a shell in between, whose messages and status would differ from the command's.
-    line = " ".join(["exec", *(shlex.quote(word) for word in command)])
+    line = command_line(command)
     try:
         _run_slots(
             slots, lambda slot, stops: exec_command(line, slot, {**job_env, **create_slot_env_vars(slot)}, stops)
         )
     finally:
         rendezvous.stop()
+
+
+def command_line(command: Sequence[str]) -> str:
+    """The command for a shell that it replaces: messages and status of a shell would differ from the command's."""
+    return " ".join(["exec", *(shlex.quote(word) for word in command)])
 
 
 def create_slot_env_vars(slot_info: SlotInfo) -> Dict[str, str]:
@@ -124,19 +150,19 @@ def get_run_command(
     return " ".join([*words, command if isinstance(command, str) else " ".join(shlex.quote(word) for word in command)])
 
 
-def exec_command_fn(settings: Settings) -> ExecCommand:
-    """Starts processes locally or by ssh, depending on the host of their slot."""
+def exec_command_fn(settings: BaseSettings, n_slots: int, keeps_copies: bool = False) -> ExecCommand:
+    """Starts processes locally or by ssh, depending on the host of their slot. `keeps_copies`: copies of the output of earlier
+    processes in the same slot are continued."""
     out, err = Console(sys.stdout), Console(sys.stderr)
-    job_hosts = hosts.parse_hosts(settings.hosts or "")
-    n_digits = len(str(sum(host.slots for host in job_hosts) - 1))
+    n_digits = len(str(n_slots - 1))
     # Resolved once, since name resolution may be slow.
-    is_local = {name: network.is_local(name) for name in {host.hostname for host in job_hosts}}
+    is_local = lru_cache(maxsize=None)(network.is_local)
 
     def exec_command(command: str, slot: SlotInfo, env: Mapping[str, str], stops: StopEvents) -> int:
         copies = Path(settings.output_filename) / f"rank.{slot.rank:0{n_digits}}" if settings.output_filename else None
         shell: Sequence[str] = ("/bin/sh",)
         script = None
-        if not is_local[slot.hostname]:
+        if not is_local(slot.hostname):
             shell = remote.get_ssh_command(
                 slot.hostname, port=settings.ssh_port, identity_file=settings.ssh_identity_file
             )
@@ -155,6 +181,7 @@ def exec_command_fn(settings: Settings) -> ExecCommand:
             prefix_output_with_timestamp=settings.prefix_output_with_timestamp,
             kill_event=stops.kill,
             copies=copies,
+            keeps_copies=keeps_copies,
             shell=shell,
             script=script,
         )
@@ -175,7 +202,8 @@ def _run_slots(slots: List[SlotInfo], run_slot: Callable[[SlotInfo, StopEvents],
 
     first: Optional[_Event] = None
     n_running = len(slots)
-    with _signals_to(events):
+    # SimpleQueue.put may be called from a signal handler.
+    with signals_to(lambda number: events.put(_Event(None, number))):
         for slot in slots:
             in_thread(run_one, args=(slot,), name=f"rank {slot.rank}")
         while n_running:
@@ -189,20 +217,20 @@ def _run_slots(slots: List[SlotInfo], run_slot: Callable[[SlotInfo, StopEvents],
                 if stops.stop.is_set():
                     stops.kill.set()
                 else:
-                    _print_line("Terminating all processes; send another signal to kill them.")
+                    print_line("Terminating all processes; send another signal to kill them.")
                     stops.stop.set()
                 first = first or event
                 continue
             n_running -= 1
             if event.exit_code != 0 and first is None:
                 first = event
-                _print_line(event.problem or f"Process {event.rank} exit with status code {event.exit_code}.")
+                print_line(event.problem or f"Process {event.rank} exit with status code {event.exit_code}.")
                 stops.stop.set()
     if first is not None:
         raise JobStopped(first.exit_code) if first.rank is None else JobFailed(first.rank, first.exit_code)
 
 
-def _print_line(text: str) -> None:
+def print_line(text: str) -> None:
     """Prints a line to stderr, starting on a new line even after unterminated output."""
     with suppress(OSError, ValueError):  # stderr may be closed; the job ends nevertheless.
         Console(sys.stderr).write(f"{text}\n".encode())
@@ -217,8 +245,8 @@ class _Event(NamedTuple):
 
 
 @contextmanager
-def _signals_to(events: "queue.SimpleQueue[_Event]") -> Iterator[None]:
-    """Turns SIGINT, SIGTERM and SIGHUP into events, unless they are ignored (`nohup`). Python allows that only on the
+def signals_to(on_signal: Callable[[int], None]) -> Iterator[None]:
+    """Calls a function for SIGINT, SIGTERM and SIGHUP, unless they are ignored (`nohup`). Python allows that only on the
     main thread; elsewhere signals are left alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -228,8 +256,7 @@ def _signals_to(events: "queue.SimpleQueue[_Event]") -> Iterator[None]:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) != signal.SIG_IGN
     ]
-    # SimpleQueue.put may be called from a signal handler.
-    before = {number: signal.signal(number, lambda number, _: events.put(_Event(None, number))) for number in numbers}
+    before = {number: signal.signal(number, lambda number, _: on_signal(number)) for number in numbers}
     try:
         yield
     finally:

@@ -63,11 +63,6 @@ def _run_static(args: argparse.Namespace) -> Optional[List[Any]]:
     names, _ = hosts.parse_hosts_and_slots(args.hosts)
     # Validated before anything starts.
     hosts.get_host_assignments(hosts.parse_hosts(args.hosts), args.num_proc)
-    start_timeout = Timeout(
-        args.start_timeout or float(os.environ.get("HOROVOD_START_TIMEOUT", DEFAULT_START_TIMEOUT_S)),
-        "Timed out after {timeout:g} seconds waiting for {activity}. Check that the hosts can be reached, or give"
-        " more time with --start-timeout.",
-    )
     settings = Settings(
         hosts=args.hosts,
         num_proc=args.num_proc,
@@ -76,7 +71,7 @@ def _run_static(args: argparse.Namespace) -> Optional[List[Any]]:
         ssh_identity_file=args.ssh_identity_file,
         tcp_flag=args.tcp_flag,
         key=secret.make_secret_key(),
-        start_timeout=start_timeout,
+        start_timeout=_start_timeout(args),
         output_filename=args.output_filename,
         run_func_mode=args.run_func is not None,
         nics=args.nics,
@@ -99,9 +94,18 @@ def _run_static(args: argparse.Namespace) -> Optional[List[Any]]:
 
 
 def _run_elastic(args: argparse.Namespace) -> Optional[List[Any]]:
-    raise NotImplementedError(
-        "Elastic jobs (--min-np, --host-discovery-script) are not supported yet. Use a fixed size: -np N with"
-        " --hosts or --hostfile; hvd.elastic.run, commit and restore work there."
+    """Runs a job whose number of processes may change."""
+    # Imported here, since fixed jobs do not need it.
+    from horovod.runner.elastic.launch import run_elastic
+
+    return run_elastic(args, _start_timeout(args))
+
+
+def _start_timeout(args: argparse.Namespace) -> Timeout:
+    return Timeout(
+        args.start_timeout or float(os.environ.get("HOROVOD_START_TIMEOUT", DEFAULT_START_TIMEOUT_S)),
+        "Timed out after {timeout:g} seconds waiting for {activity}. Check that the hosts can be reached, or give"
+        " more time with --start-timeout.",
     )
 
 

@@ -75,7 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="private key for ssh")
     _add_tuning(parser.add_argument_group("tuning"))
     _add_autotune(parser.add_argument_group("autotune"))
-    _add_elastic(parser.add_argument_group("elastic (not supported yet; use -np for fixed-size jobs)"))
+    _add_elastic(parser.add_argument_group("elastic jobs: the number of processes may change"))
     _add_watching(parser.add_argument_group("timeline, stalls and logging"))
     _add_library(parser.add_argument_group("libraries"))
     _add_hosts(parser)
@@ -118,12 +118,24 @@ def _add_autotune(group: Any) -> None:
 
 
 def _add_elastic(group: Any) -> None:
-    group.add_argument("--min-np", "--min-num-proc", type=int, dest="min_num_proc")
-    group.add_argument("--max-np", "--max-num-proc", type=int, dest="max_num_proc")
-    group.add_argument("--slots-per-host", type=int, dest="slots")
-    group.add_argument("--elastic-timeout", action=_Remember, type=int, default=600)
-    group.add_argument("--reset-limit", type=int)
-    group.add_argument("--blacklist-cooldown-range", type=int, nargs=2, dest="cooldown_range", metavar=("MIN", "MAX"))
+    group.add_argument(
+        "--min-np", "--min-num-proc", type=int, dest="min_num_proc", metavar="N", help="fewest processes; fewer wait for others"
+    )
+    group.add_argument(
+        "--max-np", "--max-num-proc", type=int, dest="max_num_proc", metavar="N", help="most processes (default: all slots)"
+    )
+    group.add_argument(
+        "--slots-per-host", type=int, dest="slots", metavar="N", help="slots of hosts that the discovery script names without"
+    )
+    group.add_argument(
+        "--elastic-timeout", action=_Remember, type=int, default=600, metavar="S",
+        help="timeout in seconds for enough processes, at the start and after a change (default 600)",
+    )
+    group.add_argument("--reset-limit", type=int, metavar="N", help="number of changes after which the job fails")
+    group.add_argument(
+        "--blacklist-cooldown-range", type=int, nargs=2, dest="cooldown_range", metavar=("MIN", "MAX"),
+        help="seconds after which a host is used again on which a process failed (default: never)",
+    )
 
 
 def _add_watching(group: Any) -> None:
@@ -168,7 +180,7 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("-H", "--hosts", metavar="h1:2,h2:4", help="hosts and their slots; all slots are used")
     group.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines of the form: <host> slots=<n>")
-    group.add_argument("--host-discovery-script", metavar="FILE", help="not supported yet: elastic jobs")
+    group.add_argument("--host-discovery-script", metavar="FILE", help="a command that prints a line <host>:<slots> for every host that is available now")
 
 
 def _add_switch(group: Any, name: str, help_text: str) -> None:

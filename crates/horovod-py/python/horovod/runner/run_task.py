@@ -11,19 +11,22 @@ import cloudpickle
 
 from horovod.runner.common.util import secret
 from horovod.runner.common.util.env import get_env_rank_and_size
-from horovod.runner.run_func import Result, fetch_call, send_result
+from horovod.runner.run_func import FROM_ENVIRONMENT, Result, elastic_key, fetch_call, send_result
 
 
 def main(addr: str, port: int) -> int:
     key = bytes.fromhex(os.environ[secret.JOB_SECRET])
-    rank, _ = get_env_rank_and_size()
+    if addr == FROM_ENVIRONMENT:
+        addr = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    process = os.environ.get("CORRO_ELASTIC_PROCESS")
+    result_key = str(get_env_rank_and_size()[0]) if process is None else elastic_key(process)
     try:
         func, args, kwargs = fetch_call(addr, port, key)
-        send_result(addr, port, key, rank, Result(value=func(*args, **kwargs)))
+        send_result(addr, port, key, result_key, Result(value=func(*args, **kwargs)))
     except Exception as exception:
         problem = traceback.format_exc()
         print(problem, file=sys.stderr, flush=True)
-        send_result(addr, port, key, rank, Result(problem=problem, exception=_that_can_travel(exception)))
+        send_result(addr, port, key, result_key, Result(problem=problem, exception=_that_can_travel(exception)))
         return 1
     return 0
 

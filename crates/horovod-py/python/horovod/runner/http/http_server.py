@@ -54,6 +54,11 @@ class Store:
                     return value
                 self._changed.wait(left)
 
+    def clear(self, scope: str) -> None:
+        """Removes a scope, whoever may still read it."""
+        with self._changed:
+            self._scopes.pop(scope, None)
+
     def delete(self, scope: str, key: str) -> None:
         """Rank `key` has finished with the scope. A predefined scope is cleared when its last rank has finished, since
         others may still be reading; in any other scope only the key is deleted."""

@@ -26,22 +26,23 @@ def execute(
     prefix_output_with_timestamp: bool = False,
     kill_event: Optional[threading.Event] = None,
     copies: Optional[Path] = None,
+    keeps_copies: bool = False,
     shell: Sequence[str] = ("/bin/sh",),
     script: Optional[bytes] = None,
 ) -> int:
     """Runs a command line in a shell to its end. The exit status is 128 + s after signal s.
 
     Output goes to `stdout` and `stderr` (by default this process' own) in complete lines, with the prefix of
-    `index`, and to the files `stdout` and `stderr` in the directory `copies`. Any of the events ends the command:
-    SIGTERM to its process group, and SIGKILL five seconds later, or at once on `kill_event`. `shell` and `script`
-    are for a shell on another host.
+    `index`, and to the files `stdout` and `stderr` in the directory `copies`, after what they contain if `keeps_copies`.
+    Any of the events ends the command: SIGTERM to its process group, and SIGKILL five seconds later, or at once on
+    `kill_event`. `shell` and `script` are for a shell on another host.
     """
     out = stdout if isinstance(stdout, Console) else Console(stdout or sys.stdout)
     err = stderr if isinstance(stderr, Console) else Console(stderr or sys.stderr)
     with contextlib.ExitStack() as files:
-        kept = (
-            [files.enter_context(_create(copies / name)) for name in ("stdout", "stderr")] if copies else [None, None]
-        )
+        kept: List[Any] = [None, None]
+        if copies:
+            kept = [files.enter_context(_create(copies / name, keeps_copies)) for name in ("stdout", "stderr")]
         process = subprocess.Popen(
             list(shell),
             env=None if env is None else dict(env),
@@ -101,6 +102,6 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _create(path: Path) -> Any:
+def _create(path: Path, continues: bool) -> Any:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return open(path, "wb")
+    return open(path, "ab" if continues else "wb")
