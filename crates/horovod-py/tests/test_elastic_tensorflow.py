@@ -66,6 +66,18 @@ def test_sync_broadcasts_rank_0():
     assert _same(_values(model), _values(_model(0))) and state.epoch == 0
 
 
+def test_every_rank_can_send():
+    last = hvd.size() - 1
+    model = _model(hvd.rank())
+    state = hvd_keras.elastic.KerasState(model, epoch=hvd.rank())
+    variables = hvd.elastic.TensorFlowState(variables=[tf.Variable([1.0 + hvd.rank()])], step=hvd.rank())
+    assert state.accepts_any_sender() and variables.accepts_any_sender()
+    state.sync_from(last)
+    variables.sync_from(last)
+    assert _same(_values(model), _values(_model(last))) and state.epoch == last
+    assert variables.variables[0].numpy().tolist() == [1.0 + last] and variables.step == last
+
+
 def test_variables_are_restored_and_synced():
     variables = [tf.Variable([1.0 + hvd.rank()]), tf.Variable([[2, hvd.rank()]])]
     state = hvd.elastic.TensorFlowState(variables=variables, step=hvd.rank())
