@@ -18,14 +18,14 @@ const QUEUE_CAPACITY: usize = 32;
 /// A shared stream. It is complete once the console and its `RankConsole`s are dropped.
 #[derive(Debug)]
 pub struct Console {
-    blocks: mpsc::Sender<Block>,
+    messages: mpsc::Sender<Message>,
 }
 
 /// The writer of one rank to a console.
 #[derive(Debug)]
 pub struct RankConsole {
     rank: usize,
-    blocks: mpsc::Sender<Block>,
+    messages: mpsc::Sender<Message>,
 }
 
 /// Settings of one rank's output.
@@ -54,10 +54,11 @@ pub struct ConsoleResult {
 }
 
 #[derive(Debug)]
-struct Block {
-    rank: usize,
-    /// Empty: end of this rank's output.
-    bytes: Vec<u8>,
+enum Message {
+    /// The channel of the next rank.
+    Open(Box<Channel>),
+    /// Output of a rank; empty at its end.
+    Block { rank: usize, bytes: Vec<u8> },
 }
 
 impl Console {
@@ -67,19 +68,30 @@ impl Console {
         mode: Mode,
         channels: Vec<Channel>,
     ) -> io::Result<(Console, oneshot::Receiver<ConsoleResult>)> {
-        let (blocks, queue) = mpsc::channel(QUEUE_CAPACITY);
+        let (messages, queue) = mpsc::channel(QUEUE_CAPACITY);
         let (done, finished) = oneshot::channel();
         // Not a task of the runtime, whose shutdown would wait for a reader that never resumes.
         thread::Builder::new().name("console".into()).spawn(move || {
             // The receiver is dropped when the gang was interrupted.
             let _ = done.send(write_all(out, mode, channels, queue));
         })?;
-        Ok((Console { blocks }, finished))
+        Ok((Console { messages }, finished))
     }
 
-    /// The writer for one rank. Writing fails once the stream is closed (`… | head`).
+    /// Adds the channel of the next rank.
+    pub async fn add_channel(&self, channel: Channel) -> io::Result<()> {
+        let message = Message::Open(Box::new(channel));
+        self.messages.send(message).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Resolves when nothing can be written any more: the stream was closed, or has failed.
+    pub async fn closed(&self) {
+        self.messages.closed().await;
+    }
+
+    /// The writer for one rank, or for the process that takes over its rank after `finish`. Writing fails once the stream is closed (`… | head`).
     pub fn for_rank(&self, rank: usize) -> RankConsole {
-        RankConsole { rank, blocks: self.blocks.clone() }
+        RankConsole { rank, messages: self.messages.clone() }
     }
 }
 
@@ -90,8 +102,8 @@ impl RankConsole {
     }
 
     async fn send(&self, bytes: Vec<u8>) -> io::Result<()> {
-        let block = Block { rank: self.rank, bytes };
-        self.blocks.send(block).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+        let block = Message::Block { rank: self.rank, bytes };
+        self.messages.send(block).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
@@ -101,7 +113,7 @@ impl Sink for RankConsole {
     }
 }
 
-fn write_all(out: impl Write, mode: Mode, channels: Vec<Channel>, queue: mpsc::Receiver<Block>) -> ConsoleResult {
+fn write_all(out: impl Write, mode: Mode, channels: Vec<Channel>, queue: mpsc::Receiver<Message>) -> ConsoleResult {
     let mut failed_copy = None;
     let stream = write_stream(out, mode, channels, queue, &mut failed_copy);
     ConsoleResult { stream, failed_copy }
@@ -111,15 +123,20 @@ fn write_stream(
     mut out: impl Write,
     mode: Mode,
     channels: Vec<Channel>,
-    mut queue: mpsc::Receiver<Block>,
+    mut queue: mpsc::Receiver<Message>,
     failed_copy: &mut Option<(PathBuf, io::Error)>,
 ) -> io::Result<()> {
-    let mut channels: Vec<_> = channels
-        .into_iter()
-        .map(|channel| (LineAssembler::new(mode), LinePrefixer::new(channel.prefix), channel.copy))
-        .collect();
+    let open = |channel: Channel| (LineAssembler::new(mode), LinePrefixer::new(channel.prefix), channel.copy);
+    let mut channels: Vec<_> = channels.into_iter().map(open).collect();
     let mut prefixed = Vec::new();
-    while let Some(Block { rank, bytes }) = queue.blocking_recv() {
+    while let Some(message) = queue.blocking_recv() {
+        let (rank, bytes) = match message {
+            Message::Block { rank, bytes } => (rank, bytes),
+            Message::Open(channel) => {
+                channels.push(open(*channel));
+                continue;
+            }
+        };
         let Some((assembler, prefixer, copy)) = channels.get_mut(rank) else {
             continue;
         };
@@ -184,6 +201,24 @@ mod tests {
     async fn a_full_disk_is_reported() {
         let (shown, done) = written(5, None).await;
         assert_eq!((shown.as_str(), done.stream.expect_err("full").kind()), ("one\n", io::ErrorKind::StorageFull));
+    }
+
+    #[tokio::test]
+    async fn a_rank_is_added_and_taken_over_by_another_process() {
+        let disk = Disk(Arc::default(), 1000);
+        let (console, done) = Console::open(disk.clone(), Mode::Lines, Vec::new()).expect("opened");
+        for output in ["one\nunfinished", "two\n"] {
+            if output.starts_with("one") {
+                console.add_channel(Channel { prefix: "[0]".into(), copy: None }).await.expect("it is open");
+            }
+            let mut rank = console.for_rank(0);
+            rank.write(output.as_bytes()).await.expect("it is open");
+            rank.finish().await.expect("it is open");
+        }
+        drop(console);
+        done.await.expect("it says how it ended").stream.expect("nothing failed");
+        let shown = disk.0.lock().expect("no test panics while writing").clone();
+        assert_eq!(String::from_utf8_lossy(&shown), "[0]one\n[0]unfinished\n[0]two\n");
     }
 
     #[tokio::test]

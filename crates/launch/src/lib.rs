@@ -4,12 +4,14 @@
 //! Reading order: `rank_assignment` and `environment` (rank numbers and variables), `rendezvous` (server where ranks find each
 //! other), `guard` with `fork_server` and `supervisor_deadline` (the parent of every process), `process`, `stopper` and `exit` (start, stop, wait),
 //! `kill_tagged` (cleanup after a guard was killed) with `mount_visibility`, `confinement` and `namespaces` (isolation), `output_reader`, `redact`,
-//! `lines`, `line_prefix` and `tail` (output), `gang` and `console` (a whole gang on one machine), `compat` (layers for old scripts).
+//! `lines`, `line_prefix` and `tail` (output), `gang` and `console` (a whole gang on one machine), `elastic_gang` (one that
+//! grows and shrinks), `compat` (layers for old scripts).
 
 pub mod compat;
 pub mod confinement;
 pub mod connection_set;
 pub mod console;
+pub mod elastic_gang;
 pub mod environment;
 pub mod exit;
 mod fork_server;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use corro_elastic::Member;
 use corro_launch::exit::Exit;
 use corro_launch::rendezvous::{Rendezvous, report_end_to};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,6 +78,45 @@ async fn waiting_ranks_learn_of_a_rank_that_has_ended() {
         assert_eq!(request(&mut stream, "GET", "/corro_0/1", b"").await, (200, b"here".to_vec()));
         assert_eq!(request(&mut stream, "GET", "/global/failed", b"").await, (404, Vec::new()), "not our engine's");
     }
+}
+
+/// The end of a process fails the rendezvous of its generation only.
+#[tokio::test]
+async fn processes_of_an_elastic_training_get_their_places() {
+    let loopback = ([127, 0, 0, 1], 0).into();
+    let server = Rendezvous::start_elastic(loopback).await.expect("loopback can be listened on");
+    let scope = server.elastic().expect("it is elastic");
+    let mut stream = connect(&server).await;
+    scope.add_process(1);
+    let mut waiting = connect(&server).await;
+    waiting.write_all(b"GET /corro_elastic/place.1.0?wait=30 HTTP/1.1\r\n\r\n").await.expect("writable");
+    assert_eq!(scope.next_waiting().await, BTreeMap::from([(1, 0)]));
+    let member = |rank| Member {
+        process: rank as u64 + 1,
+        host: "a".into(),
+        rank,
+        local_rank: rank,
+        local_size: 2,
+        cross_rank: 0,
+        cross_size: 1,
+    };
+    server.begin_generation(1, &[member(0), member(1)]);
+    assert_eq!(reply(&mut waiting).await, (200, b"1 0 2 0 2 0 1".to_vec()));
+    let mut polling = connect(&server).await;
+    polling.write_all(b"GET /corro_1/all?wait=30 HTTP/1.1\r\n\r\n").await.expect("writable");
+    assert_eq!(request(&mut stream, "PUT", "/corro_1/0", b"here").await.0, 200);
+    assert_eq!(server.report_process_end(2, "a", Exit::Signal(9)), Some(1));
+    assert_eq!(reply(&mut polling).await, (404, Vec::new()));
+    let reason = b"1 rank 1 on host a ended with signal 9 (SIGKILL) before all ranks had joined".to_vec();
+    assert_eq!(request(&mut stream, "GET", "/corro_1/failed", b"").await, (200, reason));
+    assert_eq!(request(&mut stream, "GET", "/corro_2/failed", b"").await, (404, Vec::new()));
+    server.begin_generation(2, &[member(0)]);
+    for target in ["/corro_1/failed", "/corro_1/0"] {
+        assert_eq!(request(&mut stream, "GET", target, b"").await.0, 404, "{target} is of the past");
+    }
+    assert_eq!(request(&mut stream, "PUT", "/corro_elastic/update.2", b"3").await.0, 405, "only the driver decides");
+    scope.finish("too few");
+    assert_eq!(request(&mut stream, "GET", "/corro_elastic/place.1.2?wait=30", b"").await, (410, b"too few".to_vec()));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Runs all ranks of a gang on this machine, for `corro run`. Starts the rendezvous server, the ranks and their output; the first
 //! rank that fails, or a stop signal, ends them all. Prints nothing itself.
 
-mod ranks;
+pub(crate) mod ranks;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -70,6 +70,8 @@ pub enum GangError {
     NoRanks,
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
+    #[error("the host discovery script {script} failed at its first call: {reason}")]
+    Discovery { script: String, reason: String },
     #[error("cannot start rank {rank}")]
     Spawn {
         rank: usize,
@@ -92,6 +94,12 @@ pub enum GangError {
     #[error("cannot write the ranks' output to {stream}")]
     Show {
         stream: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot wait for process {process}")]
+    WaitProcess {
+        process: u64,
         #[source]
         source: io::Error,
     },
@@ -227,7 +235,7 @@ fn channels(spec: &GangSpec, size: usize, stream: &str) -> Result<Vec<Channel>, 
         .collect()
 }
 
-fn create(path: &Path) -> io::Result<File> {
+pub(crate) fn create(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -235,11 +243,11 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 /// A port that is free at this moment, for rank 0 of a `torch.distributed` script.
-fn free_port() -> io::Result<u16> {
+pub(crate) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-fn secret() -> Result<String, getrandom::Error> {
+pub(crate) fn secret() -> Result<String, getrandom::Error> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -159,38 +159,50 @@ impl Ranks {
             let _ = out.await;
             tails.push(err.await.ok());
         }
-        let mut output = Output { tails, failed_stream: None, failed_copy: None };
-        for (name, console) in [("standard output", consoles.stdout), ("standard error", consoles.stderr)] {
-            let Ok(ConsoleResult { stream, failed_copy }) = console.await else { continue };
-            output.failed_copy = output.failed_copy.or(failed_copy);
-            match stream {
-                // The reader has closed the stream, as `head` does.
-                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                    output.failed_stream.get_or_insert((name, error));
-                }
-                _ => {}
-            }
-        }
-        output
+        let (failed_stream, failed_copy) = consoles.finish().await;
+        Output { tails, failed_stream, failed_copy }
     }
 }
 
 /// Receivers of the consoles' results.
-pub(super) struct Consoles {
-    pub(super) stdout: oneshot::Receiver<ConsoleResult>,
-    pub(super) stderr: oneshot::Receiver<ConsoleResult>,
+pub(crate) struct Consoles {
+    pub(crate) stdout: oneshot::Receiver<ConsoleResult>,
+    pub(crate) stderr: oneshot::Receiver<ConsoleResult>,
+}
+
+/// The stream that could not be written, and why.
+pub(crate) type FailedStream = Option<(&'static str, io::Error)>;
+/// The copy that could not be written, and why.
+pub(crate) type FailedCopy = Option<(PathBuf, io::Error)>;
+
+impl Consoles {
+    /// Waits until the consoles have written everything.
+    pub(crate) async fn finish(self) -> (FailedStream, FailedCopy) {
+        let (mut failed_stream, mut failed) = (None, None);
+        for (name, console) in [("standard output", self.stdout), ("standard error", self.stderr)] {
+            let Ok(ConsoleResult { stream, failed_copy }) = console.await else { continue };
+            failed = failed.or(failed_copy);
+            match stream {
+                // The reader has closed the stream, as `head` does.
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    failed_stream.get_or_insert((name, error));
+                }
+                _ => {}
+            }
+        }
+        (failed_stream, failed)
+    }
 }
 
 /// Result of the ranks' output.
 pub(super) struct Output {
     /// The last lines of every rank's stderr.
     pub(super) tails: Vec<Option<Tail>>,
-    /// The stream that could not be written, and why.
-    pub(super) failed_stream: Option<(&'static str, io::Error)>,
-    pub(super) failed_copy: Option<(PathBuf, io::Error)>,
+    pub(super) failed_stream: FailedStream,
+    pub(super) failed_copy: FailedCopy,
 }
 
-async fn pump_output(reader: impl AsyncRead + Unpin, mut console: RankConsole) -> Tail {
+pub(crate) async fn pump_output(reader: impl AsyncRead + Unpin, mut console: RankConsole) -> Tail {
     let mut tail = Tail::new(TAIL_LINES, TAIL_BYTES);
     // Raw mode, because the console assembles lines itself and needs every byte at once for the copies.
     if pump_into(reader, Mode::Raw, Some(&mut tail), &mut console).await.is_ok() {

@@ -150,6 +150,7 @@ fn reason(status: u16) -> &'static str {
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
+        410 => "Gone",
         411 => "Length Required",
         413 => "Content Too Large",
         431 => "Request Header Fields Too Large",

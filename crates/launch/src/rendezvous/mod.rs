@@ -5,7 +5,11 @@
 //! exists. In the scopes of our engine (`corro_<round>`) the key `failed` says that the rendezvous cannot succeed: a rank, a blank, and the
 //! reason. It exists once a rank's process has ended ([`Rendezvous::report_end`], or a `PUT` of
 //! `/corro_ended/<rank>` by the agent of another node), and ends all long polls of other keys.
+//!
+//! The server of an elastic training ([`Rendezvous::start_elastic`]) also has the scope `corro_elastic`, and the end of a process fails only the round
+//! of its generation.
 
+mod elastic;
 mod http;
 mod report;
 mod store;
@@ -17,17 +21,20 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use corro_elastic::{Generation, Member, ProcessId};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
+pub use elastic::ElasticScope;
 pub use report::report_end_to;
 
 use crate::connection_set::{AuthFlag, ConnectionSet};
 use crate::exit::Exit;
 use crate::rank_assignment::{Host, RankAssignment};
+use elastic::ELASTIC_SCOPE;
 use http::{Connection, Request, RequestError};
 use store::Store;
 
@@ -64,6 +71,19 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// Starts a server. `known_scopes`: number of ranks that use each scope that is known in advance.
     pub async fn start(bind: SocketAddr, known_scopes: BTreeMap<String, usize>) -> Result<Rendezvous, RendezvousError> {
+        Rendezvous::serve(bind, known_scopes, None).await
+    }
+
+    /// Starts the server of an elastic training.
+    pub async fn start_elastic(bind: SocketAddr) -> Result<Rendezvous, RendezvousError> {
+        Rendezvous::serve(bind, BTreeMap::new(), Some(ElasticScope::default())).await
+    }
+
+    async fn serve(
+        bind: SocketAddr,
+        known_scopes: BTreeMap<String, usize>,
+        elastic: Option<ElasticScope>,
+    ) -> Result<Rendezvous, RendezvousError> {
         let failed = |source| RendezvousError::Listen { bind, source };
         let listener = TcpListener::bind(bind).await.map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
@@ -72,6 +92,7 @@ impl Rendezvous {
             notifiers: std::array::from_fn(|_| Notify::new()),
             hasher: RandomState::new(),
             ended: OnceLock::new(),
+            elastic,
         });
         Ok(Rendezvous { addr, server: tokio::spawn(accept(listener, Arc::clone(&shared))), shared })
     }
@@ -84,6 +105,29 @@ impl Rendezvous {
     /// that have completed it are not affected.
     pub fn report_end(&self, rank: usize, host: &str, exit: Exit) {
         self.shared.record_end(rank, &report::describe(rank, host, exit));
+    }
+
+    /// The places of an elastic training; `None` for another server.
+    pub fn elastic(&self) -> Option<&ElasticScope> {
+        self.shared.elastic.as_ref()
+    }
+
+    /// Answers the members of an elastic training's next generation. The keys of earlier ones are removed.
+    pub fn begin_generation(&self, generation: Generation, members: &[Member]) {
+        if let Some(elastic) = self.elastic() {
+            let is_earlier = |scope: &str| round_of(scope).is_some_and(|round| round < generation);
+            self.shared.store().remove_scopes(is_earlier);
+            elastic.begin(generation, members);
+            self.shared.notify_all();
+        }
+    }
+
+    /// Reports that a process of an elastic training has ended. Members of its generation that still connect fail at once. Returns its rank if it
+    /// was a member of the current generation.
+    pub fn report_process_end(&self, process: ProcessId, host: &str, exit: Exit) -> Option<usize> {
+        let rank = self.elastic()?.record_exit(process, |rank| report::describe(rank, host, exit));
+        self.shared.notify_all();
+        rank
     }
 }
 
@@ -112,12 +156,26 @@ struct Shared {
     hasher: RandomState,
     /// The first rank that ended, and how: the value of [`FAILED_KEY`] in every round that is not complete.
     ended: OnceLock<Arc<[u8]>>,
+    elastic: Option<ElasticScope>,
 }
 
 impl Shared {
     fn record_end(&self, rank: usize, reason: &str) {
         if self.ended.set(format!("{rank} {reason}").into_bytes().into()).is_ok() {
-            self.notifiers.iter().for_each(Notify::notify_waiters);
+            self.notify_all();
+        }
+    }
+
+    /// Wakes all long polls of keys.
+    fn notify_all(&self) {
+        self.notifiers.iter().for_each(Notify::notify_waiters);
+    }
+
+    /// Why the rendezvous of a scope of our engine cannot succeed any more.
+    fn failure(&self, scope: &str) -> Option<Arc<[u8]>> {
+        match &self.elastic {
+            Some(elastic) => elastic.failed(round_of(scope)?),
+            None => self.ended.get().filter(|_| scope.starts_with(ENGINE_SCOPE_PREFIX)).cloned(),
         }
     }
 
@@ -135,11 +193,12 @@ impl Shared {
             // Subscribed before the lookup, so that a key that is put in between is not missed.
             let notified = self.notifier(scope, key).notified();
             let mut value = self.store().get(scope, key);
-            let ended = self.ended.get().filter(|_| scope.starts_with(ENGINE_SCOPE_PREFIX));
+            let failure = self.failure(scope);
+            let has_failed = failure.is_some();
             if key == FAILED_KEY {
-                value = value.or_else(|| ended.cloned());
+                value = value.or(failure);
             }
-            if value.is_some() || ended.is_some() || timeout_at(deadline, notified).await.is_err() {
+            if value.is_some() || has_failed || timeout_at(deadline, notified).await.is_err() {
                 return value;
             }
         }
@@ -195,6 +254,12 @@ async fn respond(shared: &Shared, request: Request) -> (u16, Option<Arc<[u8]>>) 
     let Some(Target { scope, key, wait }) = parse_target(&request.target) else {
         return (400, None);
     };
+    match (request.method.as_str(), &shared.elastic) {
+        ("GET", Some(elastic)) if scope == ELASTIC_SCOPE => return elastic.get(key, wait).await,
+        // Only the driver decides.
+        (_, Some(_)) if scope == ELASTIC_SCOPE => return (405, None),
+        _ => {}
+    }
     match request.method.as_str() {
         "GET" => match shared.get(scope, key, wait).await {
             Some(value) => (200, Some(value)),
@@ -216,6 +281,11 @@ async fn respond(shared: &Shared, request: Request) -> (u16, Option<Arc<[u8]>>) 
         }
         _ => (405, None),
     }
+}
+
+/// The round, or generation, of a scope of our engine.
+fn round_of(scope: &str) -> Option<Generation> {
+    scope.strip_prefix(ENGINE_SCOPE_PREFIX)?.parse().ok()
 }
 
 #[derive(Debug, PartialEq)]

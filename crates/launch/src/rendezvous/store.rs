@@ -73,6 +73,18 @@ impl Store {
             }
         }
     }
+
+    /// Removes scopes with all their keys.
+    pub fn remove_scopes(&mut self, is_removed: impl Fn(&str) -> bool) {
+        let n_bytes = &mut self.n_bytes;
+        self.scopes.retain(|name, scope| {
+            let is_kept = !is_removed(name);
+            if !is_kept {
+                *n_bytes -= scope.values.iter().map(|(key, value)| cost(key, value)).sum::<usize>();
+            }
+            is_kept
+        });
+    }
 }
 
 fn cost(key: &str, value: &[u8]) -> usize {
@@ -116,6 +128,18 @@ mod tests {
         store.delete("own", "y");
         assert!(store.scopes.is_empty());
         assert_eq!(store.n_bytes, 0);
+    }
+
+    #[test]
+    fn scopes_are_removed_with_their_keys() {
+        let mut store = store();
+        for scope in ["corro_1", "corro_2"] {
+            store.put(scope, "x", b"1".to_vec()).unwrap();
+        }
+        let n_bytes = store.n_bytes;
+        store.remove_scopes(|scope| scope == "corro_1");
+        assert_eq!((store.get("corro_1", "x"), store.n_bytes), (None, n_bytes / 2));
+        assert!(store.get("corro_2", "x").is_some());
     }
 
     #[test]
