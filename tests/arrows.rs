@@ -30,7 +30,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("server", &["base", "docs", "model", "metrics", "sched", "store", "shares", "file-service"]),
     ("agent", &["base", "model", "metrics", "shares", "client", "mount", "launch"]),
     ("hosting", &["base", "model", "client", "server", "agent"]),
-    ("cli", &["base", "docs", "model", "client", "server", "hosting", "agent", "mount", "launch", "trainer"]),
+    (
+        "cli",
+        &["base", "docs", "elastic", "model", "client", "server", "hosting", "agent", "mount", "launch", "trainer"],
+    ),
     ("collectives", &["base"]),
     ("horovod-py", &["base", "collectives", "elastic"]),
     ("trainer", &["base", "collectives"]),

@@ -299,8 +299,27 @@ fn grouped_help(command: &Command) -> String {
 }
 
 /// Options of `corro run` that take a value.
-const RUN_OPTIONS_WITH_VALUE: [&str; 8] =
-    ["-n", "--np", "--num-proc", "-H", "--hosts", "--hostfile", "--output-filename", "--compat"];
+const RUN_OPTIONS_WITH_VALUE: [&str; 16] = [
+    "-n",
+    "--np",
+    "--num-proc",
+    "-H",
+    "--hosts",
+    "--hostfile",
+    "--output-filename",
+    "--compat",
+    "--min-np",
+    "--min-num-proc",
+    "--max-np",
+    "--max-num-proc",
+    "--host-discovery-script",
+    "--slots-per-host",
+    "--elastic-timeout",
+    "--reset-limit",
+];
+
+/// Options of `corro run` that take two values.
+const RUN_OPTIONS_WITH_TWO_VALUES: [&str; 1] = ["--blacklist-cooldown-range"];
 
 /// Rewrites horovodrun's long options with one dash: clap would read `-np` as `-n p` and `-hostfile` as `-h`.
 fn with_horovod_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
@@ -308,19 +327,27 @@ fn with_horovod_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
         return arguments;
     }
     // Only before the first positional argument: it begins the user's command.
-    let mut takes_value = false;
+    let mut n_values: usize = 0;
     for argument in arguments.iter_mut().skip(2) {
-        if !takes_value && (argument == "--" || !argument.to_string_lossy().starts_with('-')) {
+        if n_values > 0 {
+            n_values -= 1;
+            continue;
+        }
+        if argument == "--" || !argument.to_string_lossy().starts_with('-') {
             break;
         }
-        if !takes_value && argument == "-np" {
+        if argument == "-np" {
             *argument = "--num-proc".into();
         }
-        if !takes_value && argument == "-hostfile" {
+        if argument == "-hostfile" {
             *argument = "--hostfile".into();
         }
         let text = argument.to_string_lossy();
-        takes_value = !takes_value && !text.contains('=') && RUN_OPTIONS_WITH_VALUE.contains(&text.as_ref());
+        n_values = match text.as_ref() {
+            option if RUN_OPTIONS_WITH_VALUE.contains(&option) => 1,
+            option if RUN_OPTIONS_WITH_TWO_VALUES.contains(&option) => 2,
+            _ => 0,
+        };
     }
     arguments
 }

@@ -187,6 +187,10 @@ fn horovod_spelling_is_rewritten_only_before_the_command() {
         words("corro run --num-proc 4 -H a:1 train -np 3")
     );
     assert_eq!(
+        with_horovod_spelling(words("corro run --min-np 1 --blacklist-cooldown-range 1 2 -np 4 train -np 3")),
+        words("corro run --min-np 1 --blacklist-cooldown-range 1 2 --num-proc 4 train -np 3")
+    );
+    assert_eq!(
         with_horovod_spelling(words("corro run --compat keras-2018 -np 4 train")),
         words("corro run --compat keras-2018 --num-proc 4 train")
     );

@@ -1,6 +1,7 @@
 //! `corro run`: starts ranks on this machine without a server, with the options of `horovodrun`. Translates options into a gang and its outcome into
 //! messages and an exit code; the launch crate runs it.
 
+mod elastic;
 mod removed_api_hints;
 
 use std::collections::BTreeMap;
@@ -50,6 +51,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", value_parser = compat_name)]
     compat: Option<String>,
 
+    #[command(flatten)]
+    elastic: elastic::ElasticArgs,
+
     /// Accepted for scripts written for horovodrun, and ignored
     #[arg(long, alias = "use-gloo", hide = true)]
     gloo: bool,
@@ -76,7 +80,11 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
         }
         (None, None) => None,
     };
-    let hosts = choose_hosts(listed, args.num_proc)?;
+    let elastic = args.elastic.plan(listed.as_deref(), args.num_proc)?;
+    let hosts = match &elastic {
+        Some(plan) => plan.hosts.clone(),
+        None => choose_hosts(listed, args.num_proc)?,
+    };
     ensure_local(&hosts, &hostname())?;
     let size: usize = hosts.iter().map(|host| host.slots).sum();
     let mut env = utf8_environment();
@@ -91,6 +99,9 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
         grace: TERMINATION_GRACE,
         find_cause: |lines| cause_in(&lines.join("\n")).and_then(Cause::rank),
     };
+    if let Some(plan) = elastic {
+        return Ok(ExitCode::from(exit_byte(plan.run(spec).await?)));
+    }
     let stops = gang::stop_signals().context("cannot listen for Ctrl-C")?;
     let (out, err) = (FilteredWriter::new(io::stdout()), FilteredWriter::new(io::stderr()));
     let outcome = gang::run(&Launcher::this_executable(), &spec, stops, out, err).await?;
