@@ -30,6 +30,15 @@ impl<'e, O: ShardedStep + FusedStep> RankOptimizer<'e, O> {
         })
     }
 
+    /// As [`RankOptimizer::new`], with all weights and all state of the optimizer on every rank, so that nothing is lost
+    /// with one. A step that fails changes nothing.
+    pub fn replicated(engine: &'e Engine, optimizer: O) -> Result<Self, OptimizerError> {
+        let names = PARAMETERS.each_ref().map(|parameter| parameter.name());
+        let parameters: Vec<(&str, usize)> =
+            names.iter().zip(&PARAMETERS).map(|(name, parameter)| (name.as_str(), parameter.size())).collect();
+        DistributedOptimizer::new(engine, optimizer, &parameters, Config::DEFAULT).map(RankOptimizer::Network)
+    }
+
     /// Sets the weights of the next steps, which must be equal on all ranks. Collective over all ranks.
     pub fn set_weights(&mut self, weights: &mut Weights) -> Result<(), OptimizerError> {
         match self {

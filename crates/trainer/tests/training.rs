@@ -24,7 +24,8 @@ fn a_rank() {
     let variable = |name: &str| std::env::var(name).expect(name);
     let (settings, dir) = (variable("SETTINGS"), variable("DIR"));
     let settings: Settings = serde_json::from_str(&settings).expect("settings");
-    let options = Options { dir: Path::new(&dir), fresh: std::env::var_os("FRESH").is_some(), terminal: None };
+    let options =
+        Options { dir: Path::new(&dir), fresh: std::env::var_os("FRESH").is_some(), terminal: None, on_step: None };
     if let Err(error) = run(&settings, &options, &mut std::io::stdout()) {
         let mut text = format!("error: {error}");
         let mut cause = std::error::Error::source(&error);

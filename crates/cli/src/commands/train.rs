@@ -31,7 +31,9 @@ A settings file contains only what differs from the tutorial, for example:
    \"synthetic\": {\"train\": 5000, \"test\": 1000},
    \"checkpointEvery\": 1, \"keep\": 3}
 Epochs and learning rate are those of a single rank. With n ranks, each trains
-1/n of the epochs with n times the learning rate.")]
+1/n of the epochs with n times the learning rate. In an elastic job, whose ranks
+change, the ranks share the images of each epoch instead, and a rank that dies
+loses only its batch.")]
 pub struct TrainArgs {
     /// JSON file with settings that differ from the tutorial's
     settings: Option<PathBuf>,
@@ -81,9 +83,12 @@ pub struct TrainArgs {
 pub fn run(args: TrainArgs) -> Result<(), CliError> {
     let settings = args.settings()?;
     let mut out = io::stdout();
-    let options = Options { dir: &args.dir, fresh: args.fresh, terminal: out.is_terminal().then(terminal_columns) };
+    let terminal = out.is_terminal().then(terminal_columns);
+    let options = Options { dir: &args.dir, fresh: args.fresh, terminal, on_step: None };
     match train::run(&settings, &options, &mut out) {
         Ok(_) => Ok(()),
+        // The rest of an elastic training goes on without this process.
+        Err(error) if error.is_dismissal() => Ok(()),
         // The reader closed the pipe.
         Err(TrainError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::silent(1)),
         Err(error) => Err(CliError::from_error(&error)),

@@ -1,5 +1,6 @@
 //! Order in which a rank sees the images: as Keras' `datagen.flow(shuffle=True)` under Horovod, every rank sees the
-//! whole set in each epoch, in an order of its own. It depends on seed, rank and epoch alone.
+//! whole set in each epoch, in an order of its own. It depends on seed, rank and epoch alone. In an elastic training
+//! the ranks, whose number changes, share one order.
 
 use std::ops::Range;
 
@@ -26,6 +27,18 @@ pub fn positions(n_images: usize, batch: usize, step: usize) -> Range<usize> {
     step * batch..((step + 1) * batch).min(n_images)
 }
 
+/// Positions of a rank in a step of ranks that share an order, if those before `first` are used. The last step of an
+/// epoch is divided evenly; a rank may get none of it.
+pub fn shared_positions(n_images: usize, batch: usize, first: usize, rank: usize, size: usize) -> Range<usize> {
+    let n_step = images_of_step(n_images, batch, first, size);
+    first + n_step * rank / size..first + n_step * (rank + 1) / size
+}
+
+/// Number of images of such a step.
+pub fn images_of_step(n_images: usize, batch: usize, first: usize, size: usize) -> usize {
+    n_images.saturating_sub(first).min(batch * size)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +63,29 @@ mod tests {
             assert!(!orders[..index].contains(one), "order {index} comes twice");
         }
         assert_eq!(order(1, 1, 0), orders[2]);
+    }
+
+    #[test]
+    fn ranks_of_changing_number_use_every_position_once() {
+        let (n_images, batch) = (103, 4);
+        let mut used = Vec::new();
+        // One step of each size in turn.
+        for size in [3, 4, 1, 2, 7].into_iter().cycle() {
+            let first = used.len();
+            for rank in 0..size {
+                let positions = shared_positions(n_images, batch, first, rank, size);
+                assert!(positions.len() <= batch, "{positions:?}");
+                used.extend(positions);
+            }
+            assert_eq!(used.len(), first + images_of_step(n_images, batch, first, size));
+            if used.len() == n_images {
+                break;
+            }
+            assert_eq!(used.len(), first + batch * size);
+        }
+        assert_eq!(used, (0..n_images).collect::<Vec<_>>());
+        assert_eq!(shared_positions(10, 4, 8, 0, 3), 8..8);
+        assert_eq!(shared_positions(10, 4, 8, 2, 3), 9..10);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use error::DataError;
-pub use prefetch::{BatchPlan, BatchPrefetcher, PrefetchedBatch};
+pub use prefetch::{BatchPlan, BatchPrefetcher, EpochShare, PrefetchedBatch};
 
 use crate::network::{Batch, IMAGE};
 

@@ -1,6 +1,7 @@
 //! Prefetches a rank's batches on a thread of its own, so that the compute threads find the next one ready. The
 //! contents of a batch depend on the plan, the epoch and the step, never on timing or threads.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
@@ -16,12 +17,42 @@ const PREFETCH_DEPTH: usize = 4;
 #[derive(Clone, Debug)]
 pub struct BatchPlan {
     pub seed: u64,
+    /// Selects the order and the augmentations; 0 for ranks that share an order.
     pub rank: usize,
     /// Images per step.
     pub batch: usize,
     pub augment: bool,
     /// First epoch to produce, after a resume.
     pub first_epoch: usize,
+    /// `None`: this rank uses the whole order.
+    pub share: Option<EpochShare>,
+}
+
+/// A rank's share of an order.
+#[derive(Clone, Copy, Debug)]
+pub struct EpochShare {
+    pub rank: usize,
+    pub size: usize,
+    /// Positions of the first epoch that are used already.
+    pub first_position: usize,
+}
+
+impl BatchPlan {
+    /// Positions of a batch in the order of an epoch.
+    pub fn positions(&self, n_images: usize, epoch: usize, step: usize) -> Range<usize> {
+        let Some(share) = self.share else { return epoch_order::positions(n_images, self.batch, step) };
+        let first = self.first_position(epoch) + step * self.batch * share.size;
+        epoch_order::shared_positions(n_images, self.batch, first, share.rank, share.size)
+    }
+
+    fn first_position(&self, epoch: usize) -> usize {
+        self.share.filter(|_| epoch == self.first_epoch).map_or(0, |share| share.first_position)
+    }
+
+    fn steps_of(&self, n_images: usize, epoch: usize) -> usize {
+        let n_ranks = self.share.map_or(1, |share| share.size);
+        epoch_order::steps_per_epoch(n_images - self.first_position(epoch), self.batch * n_ranks)
+    }
 }
 
 /// Endless sequence of batches. Dropping it ends its thread.
@@ -45,7 +76,7 @@ pub struct PrefetchedBatch<'a> {
 impl BatchPrefetcher {
     pub fn start(images: Arc<Images>, plan: BatchPlan) -> BatchPrefetcher {
         assert!(!images.is_empty() && plan.batch > 0, "{} images in batches of {}", images.len(), plan.batch);
-        let steps_per_epoch = epoch_order::steps_per_epoch(images.len(), plan.batch);
+        let steps_per_epoch = plan.steps_of(images.len(), plan.first_epoch + 1);
         let (full, filled) = mpsc::sync_channel(PREFETCH_DEPTH);
         let (used, empty) = mpsc::sync_channel(PREFETCH_DEPTH + 1);
         let largest = plan.batch.min(images.len());
@@ -135,7 +166,7 @@ fn fill(images: &Images, plan: &BatchPlan, channels: &BufferChannels<BatchBuffer
     let mut order = Vec::with_capacity(images.len());
     for epoch in plan.first_epoch.. {
         epoch_order::fill_order(plan.seed, plan.rank, epoch, images.len(), &mut order);
-        for step in 0..epoch_order::steps_per_epoch(images.len(), plan.batch) {
+        for step in 0..plan.steps_of(images.len(), epoch) {
             let Ok(mut buffer) = channels.incoming.recv() else { return };
             (buffer.epoch, buffer.step) = (epoch, step);
             fill_buffer(images, plan, &order, &mut buffer);
@@ -147,7 +178,7 @@ fn fill(images: &Images, plan: &BatchPlan, channels: &BufferChannels<BatchBuffer
 }
 
 fn fill_buffer(images: &Images, plan: &BatchPlan, order: &[u32], buffer: &mut BatchBuffer) {
-    let positions = epoch_order::positions(order.len(), plan.batch, buffer.step);
+    let positions = plan.positions(order.len(), buffer.epoch, buffer.step);
     buffer.images.resize(positions.len() * IMAGE, 0.0);
     buffer.labels.clear();
     for (position, into) in positions.zip(buffer.images.chunks_exact_mut(IMAGE)) {
@@ -166,7 +197,7 @@ fn fill_buffer(images: &Images, plan: &BatchPlan, order: &[u32], buffer: &mut Ba
 mod tests {
     use super::*;
 
-    const PLAN: BatchPlan = BatchPlan { seed: 3, rank: 1, batch: 4, augment: true, first_epoch: 0 };
+    const PLAN: BatchPlan = BatchPlan { seed: 3, rank: 1, batch: 4, augment: true, first_epoch: 0, share: None };
 
     /// Every image has its index as its label and in all of its pixels.
     fn images(n: u8) -> Arc<Images> {
@@ -208,6 +239,26 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn ranks_that_share_an_order_use_the_rest_of_an_epoch_once() {
+        let images = images(50);
+        let (size, first_position) = (3, 7);
+        let mut order = Vec::new();
+        epoch_order::fill_order(PLAN.seed, 0, 2, 50, &mut order);
+        let mut labels = vec![Vec::new(); 4];
+        for rank in 0..size {
+            let share = Some(EpochShare { rank, size, first_position });
+            let plan = BatchPlan { rank: 0, first_epoch: 2, share, ..PLAN };
+            let batches = next_batches(&mut BatchPrefetcher::start(images.clone(), plan), 5);
+            assert_eq!(batches.iter().map(|batch| batch.0).collect::<Vec<_>>(), [2, 2, 2, 2, 3]);
+            for (labels, batch) in labels.iter_mut().zip(batches) {
+                labels.extend(batch.3);
+            }
+        }
+        let used: Vec<u32> = labels.concat().into_iter().map(u32::from).collect();
+        assert_eq!(used, order[first_position..]);
     }
 
     #[test]

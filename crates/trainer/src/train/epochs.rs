@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use corro_collectives::{Engine, Reduce};
 
@@ -12,7 +12,7 @@ use super::{Settings, TrainError};
 use crate::compute::Compute;
 use crate::data::{self, BatchPlan, BatchPrefetcher, Dataset};
 use crate::distributed::RankOptimizer;
-use crate::network::{DropoutSeed, Score, Weights};
+use crate::network::{DropoutSeed, GradientSink, PARAMETERS, Score, Weights};
 use crate::report::metrics::EpochMetrics;
 use crate::report::progress::{Progress, ProgressOutput};
 use crate::rmsprop::{self, RmsProp};
@@ -47,8 +47,14 @@ impl Training<'_> {
             return Ok(());
         }
         let Settings { seed, batch, augmentation, .. } = *self.settings;
-        let plan =
-            BatchPlan { seed, rank: self.engine.rank_info().rank, batch, augment: augmentation, first_epoch: first };
+        let plan = BatchPlan {
+            seed,
+            rank: self.engine.rank_info().rank,
+            batch,
+            augment: augmentation,
+            first_epoch: first,
+            share: None,
+        };
         let mut prefetcher = BatchPrefetcher::start(self.dataset.train.clone(), plan);
         for epoch in first + 1..=self.epochs {
             writeln!(out, "Epoch {epoch}/{}", self.epochs)?;
@@ -62,44 +68,60 @@ impl Training<'_> {
                     progress.update(out, began.elapsed(), step, &named_metrics(["loss", "acc"], seen))?;
                 }
             }
-            let trained = began.elapsed();
-            let part = self.score_own_images();
-            let [all, test] = self.allreduce_scores([seen, part])?;
-            self.optimizer.gather(RmsProp::accumulators_mut).map_err(TrainError::Ranks)?;
-            let took = began.elapsed();
-            let metrics = [named_metrics(["loss", "acc"], seen), named_metrics(["val_loss", "val_acc"], test)].concat();
-            progress.finish(out, took, &metrics)?;
-            if let Some(run_dir) = &mut run_dir {
-                let ended = EpochMetrics {
-                    epoch,
-                    epochs: self.epochs,
-                    loss: mean_loss(all),
-                    acc: accuracy(all),
-                    val_loss: mean_loss(test),
-                    val_acc: accuracy(test),
-                    seconds: took.as_secs_f64(),
-                    images_per_second: all.images as f64 / trained.as_secs_f64(),
-                    rate: self.rate.into(),
-                    ranks: self.engine.rank_info().size,
-                    time: EpochMetrics::now(),
-                };
-                run_dir.on_epoch(&ended, || self.checkpoint(epoch))?;
-            }
+            let times = (began, began.elapsed());
+            self.end_epoch(epoch, seen, times, progress, run_dir.as_mut(), out)?;
         }
         Ok(())
     }
 
     /// One batch of this rank, then one step of all ranks.
-    fn step(&mut self, prefetcher: &mut BatchPrefetcher, iterations: u64) -> Result<Score, TrainError> {
+    pub(super) fn step(&mut self, prefetcher: &mut BatchPrefetcher, iterations: u64) -> Result<Score, TrainError> {
         let first = (self.engine.rank_info().rank * self.settings.batch) as u64;
         let dropout_seed = DropoutSeed { seed: self.settings.seed, step: iterations, first };
         let dropout_seed = self.settings.dropout.then_some(dropout_seed);
         let prefetched = prefetcher.next();
         let mut sender = self.optimizer.gradient_sender();
-        let score = self.compute.step(&self.weights, prefetched.batch(), dropout_seed, &mut sender);
+        let score = match prefetched.batch() {
+            batch if batch.is_empty() => send_zeros(&mut sender),
+            batch => self.compute.step(&self.weights, batch, dropout_seed, &mut sender),
+        };
         sender.end()?;
         self.optimizer.step(&mut self.weights, &mut self.compute)?;
         Ok(score)
+    }
+
+    /// Validates after an epoch and writes its metrics and checkpoint. Collective over all ranks. `seen`: this rank's
+    /// score of the training images; `epoch` counts from 1.
+    pub(super) fn end_epoch(
+        &mut self,
+        epoch: usize,
+        seen: Score,
+        (began, trained): (Instant, Duration),
+        progress: Progress,
+        run_dir: Option<&mut RunDir>,
+        out: &mut dyn Write,
+    ) -> Result<(), TrainError> {
+        let part = self.score_own_images();
+        let [all, test] = self.allreduce_scores([seen, part])?;
+        self.optimizer.gather(RmsProp::accumulators_mut).map_err(TrainError::Ranks)?;
+        let took = began.elapsed();
+        let metrics = [named_metrics(["loss", "acc"], seen), named_metrics(["val_loss", "val_acc"], test)].concat();
+        progress.finish(out, took, &metrics)?;
+        let Some(run_dir) = run_dir else { return Ok(()) };
+        let ended = EpochMetrics {
+            epoch,
+            epochs: self.epochs,
+            loss: mean_loss(all),
+            acc: accuracy(all),
+            val_loss: mean_loss(test),
+            val_acc: accuracy(test),
+            seconds: took.as_secs_f64(),
+            images_per_second: all.images as f64 / trained.as_secs_f64(),
+            rate: self.rate.into(),
+            ranks: self.engine.rank_info().size,
+            time: EpochMetrics::now(),
+        };
+        run_dir.on_epoch(&ended, || self.checkpoint(epoch))
     }
 
     /// Scores all test images, each on one rank. Collective over all ranks.
@@ -149,12 +171,21 @@ impl Training<'_> {
     }
 }
 
+/// Gradients of a rank without images in the last step of an epoch.
+fn send_zeros(sender: &mut impl GradientSink) -> Score {
+    for parameter in (0..PARAMETERS.len()).rev() {
+        sender.buffer(parameter).fill(0.0);
+        sender.ready(parameter);
+    }
+    Score::default()
+}
+
 /// A rank's range of `images` images.
 fn rank_range(images: usize, rank: usize, size: usize) -> Range<usize> {
     images * rank / size..images * (rank + 1) / size
 }
 
-fn named_metrics(names: [&'static str; 2], score: Score) -> [(&'static str, f64); 2] {
+pub(super) fn named_metrics(names: [&'static str; 2], score: Score) -> [(&'static str, f64); 2] {
     [(names[0], mean_loss(score)), (names[1], accuracy(score))]
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use corro_collectives::elastic::{ElasticStartError, PlaceError};
 use corro_collectives::optimizer::OptimizerError;
 use corro_collectives::{EngineError, StartError};
 
@@ -19,6 +20,8 @@ pub enum TrainError {
     Data(#[from] DataError),
     #[error("cannot connect to the other ranks")]
     Start(#[from] StartError),
+    #[error("cannot join the elastic training")]
+    Place(#[source] PlaceError),
     #[error("cannot pin this rank to its CPUs")]
     Pin(#[source] io::Error),
     #[error("this machine cannot train with these settings")]
@@ -53,4 +56,34 @@ pub enum TrainError {
     RankZeroFailed,
     #[error("cannot write the progress of the training")]
     Out(#[from] io::Error),
+}
+
+impl TrainError {
+    /// The launcher has dismissed this process, whose host is not part of the training any more. No failure.
+    pub fn is_dismissal(&self) -> bool {
+        matches!(self, TrainError::Place(PlaceError::Dismissed { .. }))
+    }
+
+    /// A collective operation failed, most likely because a rank has died.
+    pub(super) fn is_rank_failure(&self) -> bool {
+        let cause = match self {
+            TrainError::Ranks(cause) => cause,
+            TrainError::Step(
+                OptimizerError::Reduction { cause, .. }
+                | OptimizerError::Sync { cause }
+                | OptimizerError::Gather { cause, .. },
+            ) => cause,
+            _ => return false,
+        };
+        matches!(cause, EngineError::Failed(_))
+    }
+}
+
+impl From<ElasticStartError> for TrainError {
+    fn from(error: ElasticStartError) -> TrainError {
+        match error {
+            ElasticStartError::Place(error) => TrainError::Place(error),
+            ElasticStartError::Start(error) => TrainError::Start(error),
+        }
+    }
 }

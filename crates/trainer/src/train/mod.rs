@@ -3,9 +3,10 @@
 //!
 //! [`settings`] has the hyperparameters, `run_fingerprint` identifies a run by them. [`run`] executes the five steps;
 //! `cpu_pinning` pins the rank, `resume` loads the start state, `epochs` trains, `run_dir` writes checkpoints and
-//! metrics, and `results` saves and scores the model.
+//! metrics, and `results` saves and scores the model. `elastic` does the same in a job whose ranks change.
 
 mod cpu_pinning;
+mod elastic;
 mod epochs;
 mod error;
 mod results;
@@ -15,8 +16,10 @@ mod run_fingerprint;
 pub mod settings;
 
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use corro_collectives::elastic::ElasticProcess;
 use corro_collectives::optimizer::scale_learning_rate;
 use corro_collectives::{Engine, Launch, ReduceOp, SetId, StartError};
 
@@ -35,7 +38,7 @@ use resume::StartState;
 use run_fingerprint::RunFingerprint;
 
 /// Options of a run that do not affect its result.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Options<'a> {
     /// Output directory, written by rank 0.
     pub dir: &'a Path,
@@ -43,6 +46,19 @@ pub struct Options<'a> {
     pub fresh: bool,
     /// Width of the terminal, if `out` is one.
     pub terminal: Option<usize>,
+    /// Called after each step of an elastic training.
+    pub on_step: Option<&'a dyn Fn(&CompletedStep)>,
+}
+
+/// A step of an elastic training that this rank has completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompletedStep {
+    /// Completed steps.
+    pub iterations: u64,
+    /// From 0.
+    pub epoch: usize,
+    /// Images that this rank used, as positions in the epoch's order, which all ranks share.
+    pub positions: Range<usize>,
 }
 
 /// Result of a training.
@@ -62,6 +78,9 @@ pub struct TrainingResult {
 /// names it.
 pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> Result<TrainingResult, TrainError> {
     settings.check()?;
+    if let Some(process) = ElasticProcess::from_environment().map_err(StartError::Launch)? {
+        return elastic::run(&process, settings, options, out);
+    }
 
     // 1. Init: connect to the other ranks. Without a launcher this is the only rank.
     let engine = start_engine()?;
@@ -110,10 +129,14 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
 /// in the fused buffer, so fusion would make results depend on timing. Unfused, the same seed gives the same weights.
 fn start_engine() -> Result<Engine, TrainError> {
     let launch = Launch::from_environment().map_err(StartError::Launch)?;
+    Ok(Engine::start_with(&launch, &engine_settings()?, &[])?)
+}
+
+fn engine_settings() -> Result<corro_collectives::Settings, TrainError> {
     let mut settings = corro_collectives::Settings::from_environment().map_err(StartError::Settings)?;
     settings.fusion_threshold = 0;
     settings.autotune.fusion_threshold_fixed = true;
-    Ok(Engine::start_with(&launch, &settings, &[])?)
+    Ok(settings)
 }
 
 /// Prints the data set's size as the script does, after notes on synthetic data and on the number of ranks.
@@ -125,6 +148,10 @@ fn print_summary(settings: &Settings, dataset: &Dataset, size: usize, out: &mut 
         let (epochs, each) = (settings.epochs, settings.epochs.div_ceil(size));
         writeln!(out, "{size} ranks share {epochs} epochs: each trains {each}, with {size} times the learning rate.")?;
     }
+    print_dataset(settings, dataset, out)
+}
+
+fn print_dataset(settings: &Settings, dataset: &Dataset, out: &mut dyn Write) -> Result<(), TrainError> {
     let (train, test) = (dataset.train.labels.len(), dataset.test.labels.len());
     writeln!(out, "x_train shape: ({train}, {SIDE}, {SIDE}, {CHANNELS})")?;
     writeln!(out, "{train} train samples")?;

@@ -60,6 +60,18 @@ impl RunDir {
         Ok((RunDir { dir: dir.to_owned(), metrics, checkpoint_every, keep }, latest))
     }
 
+    /// Opens the directory of a running training on another rank. Metrics of epochs after `epoch` are dropped.
+    pub fn take_over(settings: &Settings, options: &Options<'_>, epoch: usize) -> Result<RunDir, TrainError> {
+        let dir = options.dir;
+        for path in [checkpoint_dir(dir), model_dir(dir)] {
+            fs::create_dir_all(&path).map_err(|cause| file_error("create the directory", &path, cause))?;
+        }
+        let metrics =
+            MetricsFile::open(dir, epoch).map_err(|cause| file_error("write metrics.jsonl in", dir, cause))?;
+        let Settings { checkpoint_every, keep, .. } = *settings;
+        Ok(RunDir { dir: dir.to_owned(), metrics, checkpoint_every, keep })
+    }
+
     /// Writes the metrics of an epoch, then its checkpoint if one is due. If the checkpoint gets lost, the epoch is
     /// trained again and its metrics are replaced.
     pub fn on_epoch(&mut self, epoch: &EpochMetrics, state: impl FnOnce() -> Checkpoint) -> Result<(), TrainError> {

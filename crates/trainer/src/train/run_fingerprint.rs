@@ -15,7 +15,7 @@ use crate::data::Dataset;
 #[serde(rename_all = "camelCase")]
 pub struct RunFingerprint {
     seed: u64,
-    /// Determines the learning rate and the order of images, too.
+    /// Determines the learning rate and the order of images, too. 0: an elastic training, in which they change.
     ranks: usize,
     batch: usize,
     learning_rate: f32,
