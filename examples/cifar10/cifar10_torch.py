@@ -1,7 +1,8 @@
 """The tutorial's training for PyTorch: the network, the optimizer and the schedule of cifar10_keras.py, with Horovod.
 
 Run once for each rank, by a job (job.json beside it) or by `corro run -np 4 python cifar10_torch.py --dir out`. Uses the
-GPU of its local rank where there is one. What Horovod needs is marked HOROVOD. Rank 0 alone writes.
+GPU of its local rank where there is one; images are then shifted and mirrored on it. `--compile` makes PyTorch submit
+fewer kernels. What Horovod needs is marked HOROVOD. Rank 0 alone writes.
 """
 import argparse
 import math
@@ -19,6 +20,8 @@ import horovod.torch as hvd
 batch_size = 32
 num_classes = 10
 model_name = "torch_cifar10_trained_model.pt"
+# Batches that are prepared and scored together: a GPU gets a few large kernels instead of many small ones.
+batches_at_once = 50
 
 
 def main():
@@ -44,6 +47,7 @@ def main():
 
     torch.manual_seed(args.seed + hvd.rank())
     model = network().to(device)
+    forward = compiled(model, args.compile, device) if args.compile else model
     # HOROVOD: adjust the learning rate to the number of ranks. It falls as rate / (1 + decay * steps).
     optimizer = torch.optim.RMSprop(model.parameters(), lr=0.0001 * hvd.size(), alpha=0.9, eps=1e-7)
     # HOROVOD: add the Horovod Distributed Optimizer.
@@ -58,7 +62,7 @@ def main():
         if leads:
             print("Epoch %d/%d" % (epoch, epochs), flush=True)
         began = time.monotonic()
-        loss, accuracy = train(model, optimizer, schedule, x_train, y_train, args.steps, leads)
+        loss, accuracy = train(model, forward, optimizer, schedule, x_train, y_train, args.steps, leads)
         # HOROVOD: every rank has looked at its part; what is shown is for all of them.
         figures = torch.tensor([loss, accuracy, *evaluate(model, x_test[mine], y_test[mine])])
         figures = hvd.allreduce(figures, name="figures").tolist()
@@ -89,6 +93,11 @@ def parse():
     parser.add_argument("--steps", type=int, help="batches an epoch [default: all]")
     parser.add_argument("--limit", type=int, help="use only the first images of the training and the test set")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile", nargs="?", const="reduce-overhead", choices=["default", "reduce-overhead", "cuda-graphs"],
+                        metavar="MODE",
+                        help="default or reduce-overhead: train with torch.compile in this mode (PyTorch 2.0 or later; "
+                             "reduce-overhead uses CUDA graphs on a GPU). cuda-graphs: record forward and backward once "
+                             "without a compiler (needs a GPU). [without MODE: reduce-overhead]")
     return parser.parse_args()
 
 
@@ -132,6 +141,43 @@ def network():
     return model
 
 
+def compiled(model, mode, device):
+    """The model as a function that submits less to the device, for batches of `batch_size` and for the last one of an
+    epoch. Compiles now, so that no rank waits for another one's compiler in the first exchange. The weights stay those of
+    the model, so Horovod reduces their gradients as before."""
+    model.train()
+    sample = torch.zeros(batch_size, 3, 32, 32, device=device)
+    if mode == "cuda-graphs":
+        if device.type != "cuda":
+            unsupported("--compile cuda-graphs needs a GPU, and PyTorch finds none here. Use --compile default")
+        plain = model.forward
+        torch.cuda.make_graphed_callables(model, (sample,))
+        # A graph is for one size of batches.
+        return lambda images: model(images) if len(images) == batch_size else plain(images)
+    if not hasattr(torch, "compile"):
+        unsupported("--compile %s needs PyTorch 2.0 or later, and this is %s. Leave it out" % (mode, torch.__version__))
+    begin_step = getattr(getattr(torch, "compiler", None), "cudagraph_mark_step_begin", lambda: None)
+
+    def forward(images):
+        begin_step()
+        return optimized(images)
+
+    try:
+        optimized = torch.compile(model, mode=mode, dynamic=False)
+        # The training begins with the same random numbers as without a compiler.
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            forward(sample).sum().backward()
+    except Exception as error:
+        # The reason is often a missing C++ compiler, or Triton on a GPU.
+        unsupported("--compile %s is impossible here: %s: %s. Leave it out" % (mode, type(error).__name__, error))
+    model.zero_grad()
+    return forward
+
+
+def unsupported(reason):
+    raise SystemExit("cifar10_torch.py: %s." % reason)
+
+
 def augment(images):
     """Shifts each image by up to a tenth, also by parts of a pixel, and mirrors half of them; edges are drawn out."""
     n, device = len(images), images.device
@@ -144,21 +190,27 @@ def augment(images):
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def train(model, optimizer, schedule, x, y, steps, leads):
+def train(model, forward, optimizer, schedule, x, y, steps, leads):
     """One epoch over all images in a new order. Loss and accuracy over it."""
     model.train()
-    order = torch.randperm(len(x), device=x.device).split(batch_size)[:steps]
-    total, seen = torch.zeros(2, device=x.device), 0
-    progress = Progress(len(order)) if leads else None
-    for step, chosen in enumerate(order, 1):
-        optimizer.zero_grad()
-        output = model(augment(x[chosen].float() / 255))
-        loss = F.cross_entropy(output, y[chosen])
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        with torch.no_grad():
-            total += torch.stack([loss * len(chosen), (output.argmax(1) == y[chosen]).sum()])
+    order = torch.randperm(len(x), device=x.device)
+    order = order[:steps * batch_size] if steps else order
+    total, seen, step = torch.zeros(2, device=x.device), 0, 0
+    progress = Progress(math.ceil(len(order) / batch_size)) if leads else None
+    for chosen in order.split(batches_at_once * batch_size):
+        images, labels = augment(x[chosen].float() / 255), y[chosen]
+        outputs = torch.empty(len(chosen), num_classes, device=x.device)
+        batches = zip(images.split(batch_size), labels.split(batch_size), outputs.split(batch_size))
+        for batch, expected, kept in batches:
+            optimizer.zero_grad()
+            output = forward(batch)
+            F.cross_entropy(output, expected).backward()
+            optimizer.step()
+            schedule.step()
+            # Copied: the next step of a compiled model overwrites the output.
+            kept.copy_(output.detach())
+            step += 1
+        total += scores(outputs, labels)
         seen += len(chosen)
         if progress and progress.is_due(step):
             progress.show(step, *(total / seen).tolist())
@@ -170,10 +222,13 @@ def evaluate(model, x, y):
     model.eval()
     total = torch.zeros(2, device=x.device)
     for images, labels in zip(x.split(1000), y.split(1000)):
-        output = model(images.float() / 255)
-        loss = F.cross_entropy(output, labels, reduction="sum")
-        total += torch.stack([loss, (output.argmax(1) == labels).sum()])
+        total += scores(model(images.float() / 255), labels)
     return (total / len(x)).tolist()
+
+
+def scores(output, labels):
+    """Sum of the loss, and number of images that are recognized."""
+    return torch.stack([F.cross_entropy(output, labels, reduction="sum"), (output.argmax(1) == labels).sum()])
 
 
 class Progress:
