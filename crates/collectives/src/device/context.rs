@@ -2,7 +2,7 @@
 //! order their work by events; no thread waits for the device here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::device::cuda::{CudaDriver, OpenError};
 use crate::device::driver::{Current, DevicePtr, Driver, DriverError, Event, HostMemory, Stream, TaskLaunch};
@@ -19,6 +19,8 @@ pub struct DeviceContext {
     pub stream: Stream,
     /// Stream that orders what other ranks of this GPU wait for. An operation in it never waits for the one before it to be executed.
     pub ready_stream: Stream,
+    /// Stream of copies to memory of a framework, made by the first.
+    copy_stream: OnceLock<Result<Stream, DriverError>>,
     events: Mutex<Vec<Event>>,
     tables: Mutex<Vec<TableBuffer>>,
     free_blocks: Mutex<Vec<FreeBlock>>,
@@ -68,6 +70,7 @@ impl DeviceContext {
             ordinal,
             stream,
             ready_stream,
+            copy_stream: OnceLock::new(),
             events: Mutex::default(),
             tables: Mutex::default(),
             free_blocks: Mutex::default(),
@@ -186,6 +189,34 @@ impl DeviceContext {
             },
         };
         Ok(DeviceMemory { ptr, n_bytes, user: AtomicU64::new(self.stream.0), context: self.clone() })
+    }
+
+    /// Copies a result that is there after `done` to memory that is used in `user`, and makes later work there wait for the copy. Does not
+    /// block.
+    ///
+    /// # Safety
+    /// `dst` must be valid for `n_bytes`, at most the size of the result, until the copy is complete, and earlier work that uses it be in
+    /// `user`.
+    pub unsafe fn copy_result(
+        self: &Arc<Self>,
+        memory: &DeviceMemory,
+        done: &Arc<DeviceEvent>,
+        dst: DevicePtr,
+        n_bytes: usize,
+        user: Stream,
+    ) -> Result<(), DriverError> {
+        let stream = {
+            let _current = Current::enter(&*self.driver)?;
+            self.copy_stream.get_or_init(|| self.driver.new_stream()).clone()?
+        };
+        self.wait_all(stream, [&self.record(user)?, done])?;
+        {
+            let _current = Current::enter(&*self.driver)?;
+            // SAFETY: by the function's contract; the memory returns to the pool in the order of `stream`.
+            unsafe { self.driver.copy_on_device(stream, dst, memory.ptr(), n_bytes)? };
+        }
+        memory.hand_over(stream);
+        self.record(stream)?.wait_in(user)
     }
 
     /// Frees unused memory until at most `keep` bytes of it are left. True if any was freed.

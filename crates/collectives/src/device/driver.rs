@@ -13,6 +13,12 @@ pub type DevicePtr = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stream(pub u64);
 
+impl Stream {
+    /// All streams of the device's context, for frameworks that do not tell theirs: an event recorded here comes after all work that was
+    /// submitted to any stream, and all later work of every stream waits for what waits here. Executes no work.
+    pub const CONTEXT: Stream = Stream(u64::MAX);
+}
+
 /// Point in a stream that other streams can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event(pub u64);
@@ -96,6 +102,8 @@ pub struct DeviceProperties {
     pub uuid: [u8; 16],
     /// Streams can write a word of memory.
     pub has_stream_memory_operations: bool,
+    /// Events can be recorded and waited for in [`Stream::CONTEXT`].
+    pub has_context_events: bool,
     /// Kernels of [`Driver::launch_tasks`] can be compiled; otherwise why not.
     pub kernels: Result<(), String>,
 }
@@ -167,6 +175,18 @@ pub trait Driver: Send + Sync {
         stream: Stream,
         dst: DevicePtr,
         src: *const u8,
+        n_bytes: usize,
+    ) -> Result<(), DriverError>;
+
+    /// Copies within device memory.
+    ///
+    /// # Safety
+    /// Both ranges must be valid until the copy is complete, and not overlap.
+    unsafe fn copy_on_device(
+        &self,
+        stream: Stream,
+        dst: DevicePtr,
+        src: DevicePtr,
         n_bytes: usize,
     ) -> Result<(), DriverError>;
 

@@ -36,6 +36,8 @@ pub struct FakeDriver {
     properties: DeviceProperties,
     streams: Mutex<HashMap<u64, Sender<Work>>>,
     events: Mutex<HashMap<u64, Arc<FakeEvent>>>,
+    /// Events that all streams wait for, also those that are made later, with the number of the record.
+    context_waits: Mutex<Vec<(Arc<FakeEvent>, u64)>>,
     next: AtomicU64,
     /// Allocations that cannot be exported, as those of some allocators.
     pub unexportable: Mutex<HashSet<u64>>,
@@ -61,6 +63,20 @@ struct FakeEvent {
     changed: Condvar,
 }
 
+impl FakeEvent {
+    fn complete(&self, number: u64) {
+        let mut state = self.state.lock().expect("no panic");
+        state.1 = state.1.max(number);
+        self.changed.notify_all();
+    }
+
+    /// Blocks until the record with this number is complete.
+    fn wait(&self, number: u64) {
+        let state = self.state.lock().expect("no panic");
+        drop(self.changed.wait_while(state, |state| state.1 < number).expect("no panic"));
+    }
+}
+
 impl FakeDriver {
     pub fn new(gpu: u8) -> Arc<FakeDriver> {
         Arc::new(FakeDriver {
@@ -69,10 +85,12 @@ impl FakeDriver {
                 name: "fake".to_owned(),
                 uuid: [gpu; 16],
                 has_stream_memory_operations: true,
+                has_context_events: true,
                 kernels: Ok(()),
             },
             streams: Mutex::default(),
             events: Mutex::default(),
+            context_waits: Mutex::default(),
             next: AtomicU64::new(1),
             unexportable: Mutex::default(),
             exports_nothing: AtomicBool::new(false),
@@ -164,9 +182,16 @@ impl FakeDriver {
         let queue = streams.entry(stream.0).or_insert_with(|| {
             let (sender, receiver) = channel::<Work>();
             std::thread::spawn(move || receiver.iter().for_each(|work| work()));
+            for (event, number) in self.context_waits.lock().expect("no panic").iter().cloned() {
+                sender.send(Box::new(move || event.wait(number))).expect("the stream's thread lives");
+            }
             sender
         });
         queue.send(Box::new(work)).expect("the stream's thread lives");
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        self.streams.lock().expect("no panic").keys().map(|stream| Stream(*stream)).collect()
     }
 
     fn event(&self, event: Event) -> Arc<FakeEvent> {
@@ -276,7 +301,9 @@ impl Driver for FakeDriver {
     fn unregister_host(&self, _: HostMemory) {}
 
     fn new_stream(&self) -> Result<Stream, DriverError> {
-        Ok(Stream(self.number()))
+        let stream = Stream(self.number());
+        self.submit(stream, || {});
+        Ok(stream)
     }
 
     fn destroy_stream(&self, stream: Stream) {
@@ -300,21 +327,36 @@ impl Driver for FakeDriver {
             state.0 += 1;
             state.0
         };
-        self.submit(stream, move || {
-            let mut state = event.state.lock().expect("no panic");
-            state.1 = state.1.max(number);
-            event.changed.notify_all();
-        });
+        if stream == Stream::CONTEXT {
+            // Complete when the last stream gets there.
+            let streams = self.streams();
+            let n_left = Arc::new(AtomicUsize::new(streams.len()));
+            for stream in streams {
+                let (event, n_left) = (event.clone(), n_left.clone());
+                self.submit(stream, move || {
+                    if n_left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                        event.complete(number);
+                    }
+                });
+            }
+            return Ok(());
+        }
+        self.submit(stream, move || event.complete(number));
         Ok(())
     }
 
     fn wait_event(&self, stream: Stream, event: Event) -> Result<(), DriverError> {
         let event = self.event(event);
         let number = event.state.lock().expect("no panic").0;
-        self.submit(stream, move || {
-            let state = event.state.lock().expect("no panic");
-            drop(event.changed.wait_while(state, |state| state.1 < number).expect("no panic"));
-        });
+        if stream == Stream::CONTEXT {
+            self.context_waits.lock().expect("no panic").push((event.clone(), number));
+            for stream in self.streams() {
+                let event = event.clone();
+                self.submit(stream, move || event.wait(number));
+            }
+            return Ok(());
+        }
+        self.submit(stream, move || event.wait(number));
         Ok(())
     }
 
@@ -326,9 +368,8 @@ impl Driver for FakeDriver {
 
     fn synchronize(&self, event: Event) -> Result<(), DriverError> {
         let event = self.event(event);
-        let state = event.state.lock().expect("no panic");
-        let number = state.0;
-        drop(event.changed.wait_while(state, |state| state.1 < number).expect("no panic"));
+        let number = event.state.lock().expect("no panic").0;
+        event.wait(number);
         Ok(())
     }
 
@@ -370,6 +411,18 @@ impl Driver for FakeDriver {
         let bytes = unsafe { std::slice::from_raw_parts(src, n_bytes) }.to_vec();
         // SAFETY: valid until the copy is complete, by the function's contract.
         self.submit(stream, move || unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host(dst), bytes.len()) });
+        Ok(())
+    }
+
+    unsafe fn copy_on_device(
+        &self,
+        stream: Stream,
+        dst: DevicePtr,
+        src: DevicePtr,
+        n_bytes: usize,
+    ) -> Result<(), DriverError> {
+        // SAFETY: valid until the copy is complete, by the function's contract.
+        self.submit(stream, move || unsafe { std::ptr::copy_nonoverlapping(host(src), host(dst), n_bytes) });
         Ok(())
     }
 

@@ -45,6 +45,7 @@ functions! {
         host_device_pointer = "cuMemHostGetDevicePointer_v2" (*mut u64, *mut c_void, c_uint) -> CuResult;
         copy_to_host = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, Handle) -> CuResult;
         copy_to_device = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Handle) -> CuResult;
+        copy_on_device = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, Handle) -> CuResult;
         module_load = "cuModuleLoadData" (*mut Handle, *const c_void) -> CuResult;
         module_function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char) -> CuResult;
         launch = "cuLaunchKernel"
@@ -55,6 +56,20 @@ functions! {
 impl Cuda {
     pub fn open() -> Result<Cuda, LibraryError> {
         Cuda::from_library(open("the CUDA driver (libcuda.so.1)", &["libcuda.so.1"])?)
+    }
+}
+
+functions! {
+    /// Events of all streams of a context: drivers of CUDA 12.5 and later.
+    ContextEvents of "libcuda.so.1" {
+        record = "cuCtxRecordEvent" (Handle, Handle) -> CuResult;
+        wait = "cuCtxWaitEvent" (Handle, Handle) -> CuResult;
+    }
+}
+
+impl ContextEvents {
+    pub fn open() -> Result<ContextEvents, LibraryError> {
+        ContextEvents::from_library(open("the CUDA driver (libcuda.so.1)", &["libcuda.so.1"])?)
     }
 }
 
@@ -87,6 +102,7 @@ pub const IPC_LAZY_PEER_ACCESS: c_uint = 1;
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`, and the same for registration.
 pub const HOST_PORTABLE_MAPPED: c_uint = 3;
 pub const POINTER_BUFFER_ID: c_int = 7;
+pub const POINTER_DEVICE_ORDINAL: c_int = 9;
 pub const ATTRIBUTE_MAJOR: c_int = 75;
 pub const ATTRIBUTE_MINOR: c_int = 76;
 /// `CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS`: devices that have the functions with the suffix `_v2` say so by it; those for 32 bits

@@ -6,12 +6,13 @@ pub mod kernels;
 pub mod library;
 
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::sync::OnceLock;
 
 use crate::Dtype;
 use crate::device::cuda::api::{
-    ATTRIBUTE_MAJOR, ATTRIBUTE_MINOR, ATTRIBUTE_STREAM_MEMORY_OPERATIONS, CuResult, Cuda, ERROR_NOT_READY,
-    EVENT_DISABLE_TIMING, HOST_PORTABLE_MAPPED, Handle, IPC_LAZY_PEER_ACCESS, Nvrtc, POINTER_BUFFER_ID,
-    STREAM_NON_BLOCKING, SUCCESS,
+    ATTRIBUTE_MAJOR, ATTRIBUTE_MINOR, ATTRIBUTE_STREAM_MEMORY_OPERATIONS, ContextEvents, CuResult, Cuda,
+    ERROR_NOT_READY, EVENT_DISABLE_TIMING, HOST_PORTABLE_MAPPED, Handle, IPC_LAZY_PEER_ACCESS, Nvrtc,
+    POINTER_BUFFER_ID, POINTER_DEVICE_ORDINAL, STREAM_NON_BLOCKING, SUCCESS,
 };
 use crate::device::cuda::kernels::{Kernels, Program};
 use crate::device::cuda::library::LibraryError;
@@ -37,6 +38,7 @@ pub enum OpenError {
 /// One GPU.
 pub struct CudaDriver {
     api: Cuda,
+    context_events: Option<ContextEvents>,
     device: c_int,
     context: Handle,
     kernels: Option<Kernels>,
@@ -98,8 +100,11 @@ impl CudaDriver {
             Ok(compiler) => (Some(Kernels::new(compiler, major, minor)), Ok(())),
             Err(error) => (None, Err(error.to_string())),
         };
-        let properties = DeviceProperties { name, uuid, has_stream_memory_operations, kernels: outcome };
-        let mut driver = CudaDriver { api, device, context, kernels, properties, priority: 0 };
+        let context_events = ContextEvents::open().ok();
+        let has_context_events = context_events.is_some();
+        let properties =
+            DeviceProperties { name, uuid, has_stream_memory_operations, has_context_events, kernels: outcome };
+        let mut driver = CudaDriver { api, context_events, device, context, kernels, properties, priority: 0 };
         driver.enter()?;
         let (mut least, mut greatest) = (0, 0);
         if call!(driver.api, priority_range(&raw mut least, &raw mut greatest)).is_ok() {
@@ -107,6 +112,11 @@ impl CudaDriver {
         }
         driver.leave();
         Ok(driver)
+    }
+
+    fn context_events(&self, call: &'static str) -> Result<&ContextEvents, DriverError> {
+        let text = "the driver has no such function: it is older than CUDA 12.5";
+        self.context_events.as_ref().ok_or_else(|| DriverError { call, code: -1, text: text.to_owned() })
     }
 
     fn program(&self, dtype: Dtype, combine: Combine) -> Result<Program, DriverError> {
@@ -148,6 +158,15 @@ impl CudaDriver {
             launch(function, n_blocks, 1, 1, n_threads, 1, 1, 0, handle(stream.0), arguments.as_mut_ptr(), none)
         )
     }
+}
+
+/// Number of the device that owns an address of device memory.
+pub fn device_of(ptr: DevicePtr) -> Result<i32, OpenError> {
+    static API: OnceLock<Result<Cuda, LibraryError>> = OnceLock::new();
+    let api = API.get_or_init(Cuda::open).as_ref().map_err(Clone::clone)?;
+    let mut ordinal: c_int = 0;
+    call!(api, pointer_attribute((&raw mut ordinal).cast(), POINTER_DEVICE_ORDINAL, ptr))?;
+    Ok(ordinal)
 }
 
 impl Drop for CudaDriver {
@@ -255,10 +274,22 @@ impl Driver for CudaDriver {
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
+        if stream == Stream::CONTEXT {
+            let events = self.context_events("cuCtxRecordEvent")?;
+            // SAFETY: the context and an event of this driver.
+            let code = unsafe { (events.record.call)(self.context, handle(event.0)) };
+            return self.api.check(events.record.name, code);
+        }
         call!(self.api, event_record(handle(event.0), handle(stream.0)))
     }
 
     fn wait_event(&self, stream: Stream, event: Event) -> Result<(), DriverError> {
+        if stream == Stream::CONTEXT {
+            let events = self.context_events("cuCtxWaitEvent")?;
+            // SAFETY: the context and an event of this driver.
+            let code = unsafe { (events.wait.call)(self.context, handle(event.0)) };
+            return self.api.check(events.wait.name, code);
+        }
         call!(self.api, stream_wait_event(handle(stream.0), handle(event.0), 0))
     }
 
@@ -296,6 +327,16 @@ impl Driver for CudaDriver {
         n_bytes: usize,
     ) -> Result<(), DriverError> {
         call!(self.api, copy_to_device(dst, src.cast(), n_bytes, handle(stream.0)))
+    }
+
+    unsafe fn copy_on_device(
+        &self,
+        stream: Stream,
+        dst: DevicePtr,
+        src: DevicePtr,
+        n_bytes: usize,
+    ) -> Result<(), DriverError> {
+        call!(self.api, copy_on_device(dst, src, n_bytes, handle(stream.0)))
     }
 
     unsafe fn launch_tasks(&self, stream: Stream, launch: &TaskLaunch) -> Result<(), DriverError> {

@@ -4,6 +4,7 @@
 //! share, host memory, and a mixture of tensors in device and host memory.
 
 mod adasum;
+mod context_events;
 mod elements;
 mod exported_memory;
 mod failures;

@@ -302,12 +302,31 @@ impl Engine {
     /// As [`Engine::submit`], with addresses of the device, until that event is complete.
     pub unsafe fn submit_on_device(
         &self,
-        mut requests: Vec<Request>,
+        requests: Vec<Request>,
         buffers: Vec<TensorBuffers>,
         grouped: bool,
         ready: Arc<DeviceEvent>,
     ) -> Result<Handle, EngineError> {
-        let completion = Completion::new(requests.len());
+        // SAFETY: the same contract, which the caller guarantees.
+        unsafe { self.submit_on_device_with_event(requests, buffers, grouped, ready, None) }
+    }
+
+    /// As [`Engine::submit_on_device`]; the event, if given, counts the call when it completes.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    ///
+    /// # Safety
+    /// As [`Engine::submit_on_device`].
+    pub unsafe fn submit_on_device_with_event(
+        &self,
+        mut requests: Vec<Request>,
+        buffers: Vec<TensorBuffers>,
+        grouped: bool,
+        ready: Arc<DeviceEvent>,
+        event: Option<Arc<CompletionEvent>>,
+    ) -> Result<Handle, EngineError> {
+        let completion = Completion::with_event(requests.len(), event);
         self.in_flight.admit(&mut requests, grouped, &completion).map_err(EngineError::from_submit)?;
         if !requests.is_empty() {
             let (completion, ready) = (completion.clone(), Some(ready));
