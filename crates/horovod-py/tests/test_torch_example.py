@@ -16,13 +16,14 @@ torch = pytest.importorskip("torch", reason="missing: torch")
 SCRIPT = Path(__file__).resolve().parents[3] / "examples" / "cifar10" / "cifar10_torch.py"
 # Runs the script with a compiler that returns the model as it is, where PyTorch has none.
 WITH_COMPILER = """
-import runpy, sys, torch
+import os, runpy, sys, torch
 calls = []
 def compile(model, **options):
     calls.append(options)
     return model
 torch.compile = compile
 sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
 runpy.run_path(sys.argv[0], run_name="__main__")
 print("compiled with", calls)
 """
