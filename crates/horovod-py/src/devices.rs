@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use corro_base::error_chain;
 use corro_collectives::device::context::{DeviceContext, DeviceEvent};
+use corro_collectives::device::cuda::api::ContextEvents;
 use corro_collectives::device::driver::{DriverError, Stream};
 use pyo3::prelude::*;
-
-use crate::errors;
 
 /// Position in the engine's stream that each stream of a device has waited for last. Waiting for an earlier one adds nothing.
 static WAITED: Mutex<Option<HashMap<(i32, u64), u64>>> = Mutex::new(None);
@@ -19,10 +18,16 @@ pub fn open_device(ordinal: i32) -> Option<String> {
     DeviceContext::open(ordinal).err().map(|error| error_chain::join(&error))
 }
 
-/// Event after the work submitted to a stream so far.
-pub fn record(ordinal: i32, stream: Stream) -> PyResult<Arc<DeviceEvent>> {
-    let failed =
-        |error: &dyn std::error::Error| errors::value_error(format!("GPU {ordinal}: {}", error_chain::join(error)));
+/// Why work cannot be ordered with all streams of a GPU's context, as is needed for a framework that does not tell its stream; None if it
+/// can.
+#[pyfunction]
+pub fn context_events_obstacle() -> Option<String> {
+    ContextEvents::open().err().map(|error| error_chain::join(&error))
+}
+
+/// Event after the work submitted to a stream so far. Takes no GIL.
+pub fn record(ordinal: i32, stream: Stream) -> Result<Arc<DeviceEvent>, String> {
+    let failed = |error: &dyn std::error::Error| format!("GPU {ordinal}: {}", error_chain::join(error));
     let context = DeviceContext::open(ordinal).map_err(|error| failed(&error))?;
     context.record(stream).map_err(|error| failed(&error))
 }

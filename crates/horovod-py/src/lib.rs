@@ -4,7 +4,7 @@
 //! Reading order: `running` has the engine of the process, `engine` its start, shutdown and process sets, `elastic` its generations, `elastic_driver`
 //! the decisions of `horovodrun`, `ops` the
 //! operations on tensors, `outputs` their results, `devices` the GPUs, `gil` the release of the GIL, `errors` the mapping to Python
-//! exceptions. `tensorflow` provides the operations as TensorFlow ops.
+//! exceptions. `tensorflow` provides the operations as TensorFlow ops, `xla` to functions that JAX compiles.
 //!
 //! State shared between threads is in statics behind locks. Locks are taken with the GIL held and never held while it
 //! is released. A fork also needs the GIL, so it never finds a lock taken.
@@ -19,6 +19,7 @@ mod ops;
 mod outputs;
 mod running;
 mod tensorflow;
+mod xla;
 
 use pyo3::prelude::*;
 
@@ -27,7 +28,7 @@ mod _core {
     use corro_collectives::coordinator::Kind;
 
     #[pymodule_export]
-    use super::devices::open_device;
+    use super::devices::{context_events_obstacle, open_device};
     #[pymodule_export]
     use super::elastic::{elastic_update, generation, is_elastic};
     #[pymodule_export]
@@ -46,6 +47,8 @@ mod _core {
     use super::outputs::Output;
     #[pymodule_export]
     use super::tensorflow::{register_tensorflow, tensorflow_symbols};
+    #[pymodule_export]
+    use super::xla::xla_handlers;
 
     #[pymodule_export]
     const ALLREDUCE: u8 = Kind::Allreduce as u8;

@@ -148,7 +148,8 @@ pub fn submit(
         op,
         splits,
     };
-    let ready = stream.map(|stream| devices::record(device, Stream(stream))).transpose()?;
+    let ready = stream.map(|stream| devices::record(device, Stream(stream))).transpose();
+    let ready = ready.map_err(errors::value_error)?;
     let ready = ready.zip(stream.map(Stream));
     let names = Names { prefix, name, of_tensors: names.as_deref() };
     let submitted = submit_locked(&engine, names, tensors, grouped, keep, &template, ready)?;

@@ -20,6 +20,7 @@ __all__ = [
     "after_fork",
     "at_exit",
     "barrier",
+    "context_events_obstacle",
     "cross_rank",
     "cross_size",
     "elastic_update",
@@ -45,6 +46,7 @@ __all__ = [
     "submit",
     "synchronize",
     "tensorflow_symbols",
+    "xla_handlers",
 ]
 
 # Kinds of operations.
@@ -198,6 +200,10 @@ def synchronize(handle: int, stream: Optional[int] = None) -> Optional[list[Opti
 def open_device(ordinal: int) -> Optional[str]:
     """Opens a GPU, so that tensors in its memory can be submitted. Returns why that is impossible, or None."""
 
+def context_events_obstacle() -> Optional[str]:
+    """Why the engine cannot order its work with that of all streams of a GPU, as it must for a framework that does not
+    tell its stream; None if it can."""
+
 def join() -> int: ...
 def barrier(process_set: int = 0) -> None: ...
 def tensorflow_symbols() -> list[str]:
@@ -206,3 +212,7 @@ def tensorflow_symbols() -> list[str]:
 def register_tensorflow(symbols: dict[str, int]) -> None:
     """Registers Horovod's ops with the TensorFlow that has these functions at these addresses. ValueError if one is
     missing."""
+
+def xla_handlers(major: int, minor: int) -> tuple[int, int]:
+    """Addresses of the handlers of operations for XLA on the CPU and on CUDA, by this version of XLA's foreign function
+    interface. ValueError for a version that is not supported."""

@@ -76,6 +76,7 @@ table! {
     set_unknown_shapes "TF_ShapeInferenceContextSetUnknownShape" (*mut ShapeContext, *mut RawStatus);
 
     new_kernel "TF_NewAsyncKernelBuilder" (*const c_char, *const c_char, Create, ComputeAsync, Delete) -> *mut KernelBuilder;
+    host_memory "TF_KernelBuilder_HostMemory" (*mut KernelBuilder, *const c_char);
     run_done "TF_RunAsyncOpKernelDoneCallback" (*mut Done);
     register_kernel "TF_RegisterKernelBuilder" (*const c_char, *mut KernelBuilder, *mut RawStatus);
 

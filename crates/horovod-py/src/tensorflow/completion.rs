@@ -15,6 +15,7 @@ use corro_collectives::{Dtype, Engine};
 use super::api::Code;
 use super::context::{Failure, OpContext, TensorRef};
 use super::done_callback::DoneCallback;
+use super::gpu;
 use crate::ops;
 
 /// Longest wait between two checks of the operations.
@@ -62,7 +63,10 @@ impl PendingOp {
         let mut result = failure.map_or(Ok(()), Err);
         for SubmittedRequest { handle, first, dtypes } in submitted {
             let outcome = handle.outcome().map_err(|error| Failure::from_engine_error(&error));
-            let set = outcome.and_then(|outcome| set_outputs(&context, kind, first, &dtypes, &outcome));
+            let set = outcome.and_then(|outcome| {
+                gpu::wait_in_streams(&outcome, &engine)?;
+                set_outputs(&context, kind, first, &dtypes, &outcome)
+            });
             result = result.and(set);
         }
         if let Err(failure) = result {
@@ -158,7 +162,10 @@ fn set_outputs(
         return context.set_output(first, Dtype::I32, &[], &last.to_ne_bytes());
     }
     for (index, (output, dtype)) in outcome.outputs.iter().zip(dtypes).enumerate() {
-        context.set_output(first + index, *dtype, &output.shape, &output.bytes)?;
+        match &output.device {
+            Some(device) => gpu::set_output(context, first + index, *dtype, output, device)?,
+            None => context.set_output(first + index, *dtype, &output.shape, &output.bytes)?,
+        }
     }
     match (kind, outcome.outputs.first()) {
         (Kind::Alltoall, Some(output)) => context.set_received(first + dtypes.len(), output),

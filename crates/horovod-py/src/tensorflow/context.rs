@@ -70,6 +70,12 @@ impl TensorRef {
         unsafe { (api().n_bytes)(self.0) }
     }
 
+    /// Address of the tensor's memory, on its device. Null for an empty tensor without memory.
+    pub fn address(&self) -> u64 {
+        // SAFETY: the reference is valid until drop.
+        unsafe { (api().bytes)(self.0) }.expose_provenance() as u64
+    }
+
     /// Never null; an empty tensor may have no memory.
     pub fn bytes(&self) -> *mut u8 {
         // SAFETY: the reference is valid until drop.

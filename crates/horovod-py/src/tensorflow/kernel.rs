@@ -12,11 +12,13 @@ use super::api::{Code, Construction, Context, Done, RawStatus, ShapeContext, Sta
 use super::completion::{self, PendingOp, SubmittedRequest};
 use super::context::{Failure, OpContext, TensorRef};
 use super::done_callback::DoneCallback;
-use super::{api, current_engine};
+use super::{api, current_engine, gpu};
 use crate::errors::NOT_INITIALIZED;
 
 /// Attributes of one graph node.
 struct Kernel {
+    /// Tensors are in the memory of a GPU; splits and received splits are not.
+    on_gpu: bool,
     kind: Kind,
     grouped: bool,
     /// Number of tensors and name of each request.
@@ -28,12 +30,24 @@ struct Kernel {
     set: SetId,
 }
 
-/// Creates the kernel of a node from its attributes; null after reporting an error to TensorFlow.
+/// Creates the kernel of a node on the CPU from its attributes; null after reporting an error to TensorFlow.
 ///
 /// # Safety
 /// Only TensorFlow may call it, with a valid construction context.
 pub unsafe extern "C" fn create(construction: *mut Construction) -> *mut c_void {
-    match parse_attributes(construction) {
+    create_on(construction, false)
+}
+
+/// As `create`, for a node on a GPU.
+///
+/// # Safety
+/// As `create`.
+pub unsafe extern "C" fn create_on_gpu(construction: *mut Construction) -> *mut c_void {
+    create_on(construction, true)
+}
+
+fn create_on(construction: *mut Construction, on_gpu: bool) -> *mut c_void {
+    match parse_attributes(construction, on_gpu) {
         Ok(kernel) => Box::into_raw(Box::new(kernel)).cast(),
         Err(text) => {
             let status = Status::new(api());
@@ -138,9 +152,10 @@ impl Kernel {
         let mut inputs = pending.context.inputs()?;
         let splits = if self.kind == Kind::Alltoall { parse_splits(inputs.pop())? } else { Vec::new() };
         pending.inputs = inputs;
+        let gpu = if self.on_gpu { Some(gpu::ordinal_of(&pending.inputs)?) } else { None };
         let mut first = 0;
         for (n_tensors, name) in &self.requests {
-            let submitted = self.submit(pending, name, first..first + n_tensors, &splits)?;
+            let submitted = self.submit(pending, name, first..first + n_tensors, &splits, gpu)?;
             pending.submitted.push(submitted);
             first += n_tensors;
         }
@@ -153,6 +168,7 @@ impl Kernel {
         name: &str,
         range: Range<usize>,
         splits: &[u64],
+        gpu: Option<i32>,
     ) -> Result<SubmittedRequest, Failure> {
         let (first, n_tensors) = (range.start, range.len());
         let (mut requests, mut places, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
@@ -176,7 +192,7 @@ impl Kernel {
                 dtype,
                 shape,
                 root: self.root,
-                device: -1,
+                device: gpu.unwrap_or(-1),
                 prescale: self.prescale,
                 postscale: self.postscale,
                 op: self.op,
@@ -187,7 +203,15 @@ impl Kernel {
         let event = Some(completion::event().clone());
         // SAFETY: `pending` holds inputs and outputs until the handle is done. TensorFlow neither writes inputs nor
         // reads outputs before the done callback has run.
-        let handle = unsafe { pending.engine.submit_with_event(requests, places, self.grouped, None, event) };
+        let handle = match gpu {
+            None => unsafe { pending.engine.submit_with_event(requests, places, self.grouped, None, event) },
+            Some(ordinal) => {
+                let ready = gpu::ready(ordinal)?;
+                // SAFETY: as above, with addresses of the GPU. TensorFlow uses their memory again in the order of its stream, which waits
+                // for the result before the done callback runs.
+                unsafe { pending.engine.submit_on_device_with_event(requests, places, self.grouped, ready, event) }
+            }
+        };
         Ok(SubmittedRequest { handle: handle.map_err(|error| Failure::from_engine_error(&error))?, first, dtypes })
     }
 }
@@ -209,13 +233,14 @@ fn parse_splits(tensor: Option<TensorRef>) -> Result<Vec<u64>, Failure> {
     numbers.iter().map(split).collect()
 }
 
-fn parse_attributes(construction: *mut Construction) -> Result<Kernel, String> {
+fn parse_attributes(construction: *mut Construction, on_gpu: bool) -> Result<Kernel, String> {
     let kind = u8::try_from(int(construction, c"kind")?).ok().and_then(Kind::from_number).ok_or("invalid kind")?;
     let op = u8::try_from(int(construction, c"reduce_op")?).ok().and_then(ReduceOp::from_number);
     let op = op.ok_or("Reduction op type not supported.")?;
     let root = int(construction, c"root_rank")?;
     let set = int(construction, c"process_set_id")?;
     Ok(Kernel {
+        on_gpu,
         kind: if kind == Kind::Allreduce && op == ReduceOp::Adasum { Kind::Adasum } else { kind },
         grouped: boolean(construction, c"grouped")?,
         requests: parse_requests(&string(construction, c"requests")?).ok_or("invalid requests")?,

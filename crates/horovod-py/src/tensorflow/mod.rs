@@ -3,7 +3,8 @@
 //! their addresses.
 //!
 //! `api` is the used part of the C API, `kernel` has the asynchronous kernels, `context` one execution of an op,
-//! `completion` the thread that waits in place of TensorFlow's threads, `done_callback` the notification of TensorFlow.
+//! `completion` the thread that waits in place of TensorFlow's threads, `done_callback` the notification of TensorFlow, `gpu` what differs for
+//! tensors in the memory of a GPU.
 //! One op carries all requests of its kind of one step, so that they are in flight together.
 //!
 //! No code here takes the GIL. None of it works in a forked child, where TensorFlow does not work either.
@@ -12,6 +13,7 @@ mod api;
 mod completion;
 mod context;
 mod done_callback;
+mod gpu;
 mod kernel;
 
 use std::collections::HashMap;
@@ -88,7 +90,8 @@ pub fn on_started(engine: &Arc<Engine>) {
     *CURRENT_ENGINE.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(engine);
 }
 
-fn current_engine() -> Option<Arc<Engine>> {
+/// The engine, for threads without the GIL.
+pub fn current_engine() -> Option<Arc<Engine>> {
     CURRENT_ENGINE.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
 }
 
@@ -99,7 +102,6 @@ fn api() -> &'static Api {
 fn define(api: &Api, name: &CStr) -> Result<(), String> {
     let is_alltoall = name == c"HorovodAlltoall";
     let keeps_shapes = name.to_bytes().ends_with(b"llreduce") || name == c"HorovodBroadcast";
-    let kernel_name = CString::new([name.to_bytes(), b"Cpu"].concat()).map_err(|error| error.to_string())?;
     let status = Status::new(api);
     // SAFETY: the registration takes ownership of the builders; TensorFlow copies the strings; the functions have the
     // required types.
@@ -119,11 +121,22 @@ fn define(api: &Api, name: &CStr) -> Result<(), String> {
         (api.set_shape_function)(definition, if keeps_shapes { kernel::same_shapes } else { kernel::unknown_shapes });
         (api.register_op)(definition, status.raw());
         status.check()?;
-        let builder =
-            (api.new_kernel)(name.as_ptr(), c"CPU".as_ptr(), kernel::create, kernel::compute_async, kernel::delete);
-        (api.register_kernel)(kernel_name.as_ptr(), builder, status.raw());
-        status.check()
     }
+    for (device, create) in [(c"CPU", kernel::create as api::Create), (c"GPU", kernel::create_on_gpu)] {
+        let kernel_name = CString::new([name.to_bytes(), device.to_bytes()].concat()).expect("no zero in it");
+        // SAFETY: as above.
+        unsafe {
+            let builder =
+                (api.new_kernel)(name.as_ptr(), device.as_ptr(), create, kernel::compute_async, kernel::delete);
+            if is_alltoall && device == c"GPU" {
+                (api.host_memory)(builder, c"splits".as_ptr());
+                (api.host_memory)(builder, c"received_splits".as_ptr());
+            }
+            (api.register_kernel)(kernel_name.as_ptr(), builder, status.raw());
+        }
+        status.check()?;
+    }
+    Ok(())
 }
 
 fn define_join(api: &Api) -> Result<(), String> {
@@ -137,8 +150,12 @@ fn define_join(api: &Api) -> Result<(), String> {
         (api.register_op)(definition, status.raw());
         status.check()?;
         let (create, compute) = (kernel::create_join, kernel::compute_join_async);
-        let builder = (api.new_kernel)(name, c"CPU".as_ptr(), create, compute, kernel::delete);
-        (api.register_kernel)(c"HorovodJoinCpu".as_ptr(), builder, status.raw());
-        status.check()
+        for (device, kernel_name) in [(c"CPU", c"HorovodJoinCPU"), (c"GPU", c"HorovodJoinGPU")] {
+            let builder = (api.new_kernel)(name, device.as_ptr(), create, compute, kernel::delete);
+            (api.host_memory)(builder, c"last_joined_rank".as_ptr());
+            (api.register_kernel)(kernel_name.as_ptr(), builder, status.raw());
+            status.check()?;
+        }
+        Ok(())
     }
 }
