@@ -12,7 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow", reason="missing: TensorFlow")
 import horovod.tensorflow as hvd
 from horovod.common.exceptions import HorovodInternalError
-from horovod.tensorflow import native
+from horovod.tensorflow import native, requests
 
 FLOATS = [np.float16, np.float32, np.float64]
 REDUCED = [np.uint8, np.int8, np.int32, np.int64, *FLOATS]
@@ -28,10 +28,12 @@ def job():
     hvd.shutdown()
 
 
-@pytest.fixture(params=["eager", "graph"])
-def run(request):
-    """Calls a function of tensors, eagerly or traced."""
-    if request.param == "eager":
+@pytest.fixture(params=["eager", "eager op", "graph"])
+def run(request, monkeypatch):
+    """Calls a function of tensors: eagerly, also as for tensors on a GPU, or traced."""
+    if request.param == "eager op":
+        monkeypatch.setattr(requests, "_all_on_gpu", lambda given: True)
+    if request.param != "graph":
         return lambda f, *args: f(*[tf.convert_to_tensor(a) for a in args])
     return lambda f, *args: tf.function(f)(*[tf.convert_to_tensor(a) for a in args])
 

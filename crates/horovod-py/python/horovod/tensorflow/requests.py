@@ -1,7 +1,7 @@
 """Executes collectives on TensorFlow tensors. Every collective of this package is a list of requests passed to
 `execute`.
 
-Requests of one list are in flight together. Eager tensors go directly to the engine. In a graph they become ops:
+Requests of one list are in flight together. Eager tensors go directly to the engine, those on a GPU by a native op. In a graph they become ops:
 native ones, registered by `native` if this TensorFlow allows it, otherwise one Python callback for the whole list
 (`callback`). Native ops do not block TensorFlow's threads, so ranks may run them in different orders without a
 deadlock.
@@ -69,13 +69,18 @@ def execute(requests: List[Request]) -> List[List[tf.Tensor]]:
     if not requests:
         return []
     if tf.executing_eagerly():
-        return _at_once(requests)
+        return native.at_once(requests) if _all_on_gpu(requests) else _at_once(requests)
     if compiled_by_xla():
         raise ValueError(
             f"{requests[0].op_name} cannot be compiled by XLA: it talks to other processes. Call it outside of functions with "
             "jit_compile=True, or set jit_compile=False for this one (in Keras: model.compile(..., jit_compile=False))."
         )
     return native.enqueue(requests) if native.is_available() else callback.enqueue(requests)
+
+
+def _all_on_gpu(requests: List[Request]) -> bool:
+    tensors = [tensor for request in requests for tensor in request.tensors]
+    return all("GPU" in tensor.device for tensor in tensors) and bool(tensors) and native.uses_gpu()
 
 
 def _at_once(requests: List[Request]) -> List[List[tf.Tensor]]:
