@@ -14,7 +14,8 @@ use corro_collectives::elastic::{ElasticProcess, ElasticStartError, PlaceError, 
 use corro_collectives::engine::ops::Reduce;
 use corro_collectives::{Engine, EngineError, Settings};
 use kv_server::KvServer;
-use processes::{MARK, Rank, variables};
+use processes::rank::MARK;
+use processes::{Rank, variables};
 
 const SHM: (&str, &str) = ("CORRO_DIRECT_READ", "0");
 const CMA: (&str, &str) = ("CORRO_DIRECT_READ", "1");

@@ -17,7 +17,7 @@ const HELD_OUT: usize = 500;
 #[test]
 fn a_short_training_classifies_unseen_images() {
     let dataset = open(&Source::Synthetic { train: 5000, test: HELD_OUT, seed: SEED }).unwrap();
-    let plan = |rank| BatchPlan { seed: SEED, rank, batch: BATCH, augment: true, first_epoch: 0 };
+    let plan = |rank| BatchPlan { seed: SEED, rank, batch: BATCH, augment: true, first_epoch: 0, share: None };
     let mut prefetchers: Vec<_> =
         (0..RANKS).map(|rank| BatchPrefetcher::start(dataset.train.clone(), plan(rank))).collect();
     let batch = RANKS * BATCH;

@@ -3,9 +3,7 @@
 #![allow(dead_code, reason = "each test executable uses its own part")]
 
 pub mod hosts;
-mod rank;
-
-pub use rank::MARK;
+pub mod rank;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -2,6 +2,7 @@
 //! never moved. A flat table.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::NonNull;
 
 /// `XLA_FFI_Error_Code` of failed operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,17 +133,17 @@ pub struct CallFrame {
 }
 
 impl CallFrame {
-    /// The request for metadata, if this call is one.
+    /// Where to write metadata, if this call asks for them.
     ///
     /// # Safety
     /// The frame must be that of a call of XLA, which is in progress.
-    pub unsafe fn metadata(&self) -> Option<&mut Metadata> {
+    pub unsafe fn metadata(&self) -> Option<NonNull<Metadata>> {
         let mut extension = self.extension;
         // SAFETY: XLA ends the list of its extensions with null, and an extension has the struct of its kind.
         unsafe {
             while !extension.is_null() {
                 if (*extension).kind == METADATA {
-                    return (*extension.cast::<MetadataExtension>()).metadata.as_mut();
+                    return NonNull::new((*extension.cast::<MetadataExtension>()).metadata);
                 }
                 extension = (*extension).next;
             }

@@ -77,7 +77,8 @@ impl Failure {
 unsafe fn handle(frame: &CallFrame, on_gpu: bool) -> *mut RawError {
     // SAFETY: the frame of a call in progress.
     unsafe {
-        if let Some(metadata) = frame.metadata() {
+        if let Some(mut metadata) = frame.metadata() {
+            let metadata = metadata.as_mut();
             let version = VERSION.load(Ordering::Relaxed);
             (metadata.version.major, metadata.version.minor) = ((version >> 32) as i32, version as i32);
             metadata.traits = 0;
