@@ -2,6 +2,8 @@
 
 mod harness;
 
+#[path = "elastic/rank.rs"]
+mod rank;
 #[path = "elastic/training.rs"]
 mod training;
 
@@ -190,4 +192,63 @@ fn a_closed_output_ends_the_training() {
         status = child.try_wait().expect("it can be waited for");
         status.is_some()
     });
+}
+
+#[test]
+#[ignore = "started by the other tests as a process"]
+fn a_rank_of_an_elastic_training() {
+    rank::run();
+}
+
+/// Starts ranks with the real engine.
+fn start_ranks(hosts: &str, options: &[&str]) -> Training {
+    let program = std::env::current_exe().expect("this program");
+    let program = program.to_str().expect("a path that is text");
+    let rank = [program, "--exact", "a_rank_of_an_elastic_training", "--ignored", "--nocapture"];
+    Training::start_program(directory(hosts), options, &rank)
+}
+
+/// Generations and the steps with which they began never go back, and the state outlives every generation.
+fn check_steps(training: &Training) {
+    let text = training.read("steps");
+    let number = |line: &str| line.split(' ').map(|word| word.parse().expect("a number")).collect::<Vec<f64>>();
+    let mut begins: Vec<Vec<f64>> = text.lines().map(number).collect();
+    begins.sort_by(|one, other| one[0].total_cmp(&other[0]));
+    for pair in begins.windows(2) {
+        let is_same = pair[0][0] == pair[1][0];
+        assert!(if is_same { pair[0][1] == pair[1][1] } else { pair[0][1] <= pair[1][1] }, "{text}");
+    }
+    assert!(begins.last().is_some_and(|last| last[1] > 0.0), "{text}");
+}
+
+/// Random ranks die, rank 0 too, alone or several at a time. Survivors finish the training with the right sums.
+#[test]
+fn real_ranks_survive_random_deaths() {
+    let seed = 2028;
+    let mut rng = SplitMix64::new(seed);
+    let training = start_ranks("", &["--min-np", "1", "--max-np", "4"]);
+    let mut members = training.wait_for_generation(0, 4);
+    for _round in 0..5 {
+        let survivor = rng.index(members.len());
+        let is_victim =
+            |place: &&training::Place| place.rank != survivor && (place.rank == (survivor + 1) % 4 || rng.one_in(3));
+        let victims: Vec<u32> = members.iter().filter(is_victim).map(|place| place.pid).collect();
+        victims.iter().for_each(|victim| signal(*victim, Signal::KILL));
+        members = training.wait_for_generation(members[0].generation, 4);
+    }
+    wait_for("steps", || training.read("steps").lines().count() > 8);
+    check_steps(&training);
+    training.complete().ok();
+}
+
+#[test]
+fn real_ranks_follow_the_discovery_script() {
+    let training = start_ranks("localhost:2\n", &[&DISCOVERY[..], &["--min-np", "1", "--max-np", "4"]].concat());
+    let mut members = training.wait_for_generation(0, 2);
+    for (hosts, size) in [("localhost:2\n127.0.0.1:2\n", 4), ("127.0.0.1:2\n", 2), ("127.0.0.1:1\nlocalhost:2\n", 3)] {
+        training.set_hosts(hosts);
+        members = training.wait_for_generation(members[0].generation, size);
+    }
+    check_steps(&training);
+    training.complete().ok();
 }
