@@ -3,7 +3,8 @@
 //!
 //! Reading order: `benchmarks` (one file each), then the shared parts: `site` (a private server), `netns_cluster` (a server and
 //! hosts in network namespaces), `api` and `clients` (requests to it), `fixture` (resources), `rank` (a job's process), `content`
-//! (large files), `peers` (other engines), `allreduce` and `trainer` (parts of those benchmarks), `goal` and `option_values` (used
+//! (large files), `peers` (other engines), `allreduce`, `elastic` and `trainer` (parts of
+//! those benchmarks), `goal` and `option_values` (used
 //! by all), `steps` (Python training steps, for `optimizer` and `keras`), `files` (the file service and its SDK),
 //! `simulated_agents`, `http` (minimal HTTP), `page_client` (an open page without a browser) and `webdriver` (a browser),
 //! `slurm_files` (both shared with the tests), `stats`, `memory`, `machine`.
@@ -14,6 +15,7 @@ mod benchmarks;
 mod clients;
 mod content;
 mod disk;
+mod elastic;
 mod files;
 mod fixture;
 mod goal;
@@ -52,6 +54,9 @@ fn main() -> ExitCode {
     }
     if arguments.first().is_some_and(|word| word == allreduce::worker::SUBCOMMAND) {
         return allreduce::worker::run(&arguments[1..]);
+    }
+    if arguments.first().is_some_and(|word| word == elastic::worker::SUBCOMMAND) {
+        return elastic::worker::run(&arguments[1..]);
     }
     if arguments.first().is_some_and(|word| word == trainer::worker::SUBCOMMAND) {
         return trainer::worker::run(&arguments[1..]);

@@ -5,6 +5,7 @@ mod allreduce;
 mod autoscale;
 mod binary;
 mod containers;
+mod elastic;
 mod failover;
 mod files;
 mod followers;
@@ -75,6 +76,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "autoscale", promise: autoscale::PROMISE, run: Plain(autoscale::run) },
     Benchmark { name: "binary", promise: binary::PROMISE, run: Plain(binary::run) },
     Benchmark { name: "containers", promise: containers::PROMISE, run: Plain(containers::run) },
+    Benchmark { name: "elastic", promise: elastic::PROMISE, run: Plain(elastic::run) },
     Benchmark { name: "failover", promise: failover::PROMISE, run: Plain(failover::run) },
     Benchmark { name: "files", promise: files::PROMISE, run: Plain(files::run) },
     Benchmark { name: "followers", promise: followers::PROMISE, run: Plain(followers::run) },

@@ -15,6 +15,7 @@ use crate::allreduce::gang;
 use crate::allreduce::placement::Placement;
 use crate::trainer::gang::Program;
 
+const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 const ALLREDUCE: &str = include_str!("allreduce.py");
 const TRAINING: &str = include_str!("training_torch.py");
 const GLOO_VERSION: &str =
@@ -84,14 +85,22 @@ pub fn interpreter_with_fast_blas() -> Result<(PathBuf, String)> {
     Ok((python, version))
 }
 
-/// A Python that can import torch with Gloo, and its version.
-fn interpreter() -> Result<(PathBuf, String)> {
+/// A Python that can import torch with Gloo, and its version. Installs nothing.
+pub fn installed() -> Result<(PathBuf, String)> {
     // Debian's own interpreter sees Debian's packages; the first in the path may be another.
-    let system = PathBuf::from("/usr/bin/python3");
-    for python in [Some(system.clone()), find("python3")].into_iter().flatten() {
-        if let Ok(version) = eval(&python, GLOO_VERSION) {
-            return Ok((python, version));
-        }
+    let pythons = [Some(PathBuf::from(SYSTEM_PYTHON)), find("python3")];
+    let found = pythons.into_iter().flatten().find_map(|python| {
+        let version = eval(&python, GLOO_VERSION).ok()?;
+        Some((python, version))
+    });
+    found.context("no python3 can import torch: install python3-torch")
+}
+
+/// As [`installed`]; installs Debian's package if there is none.
+fn interpreter() -> Result<(PathBuf, String)> {
+    let system = PathBuf::from(SYSTEM_PYTHON);
+    if let Ok(found) = installed() {
+        return Ok(found);
     }
     install("python3-torch")?;
     let version = eval(&system, GLOO_VERSION)?;
