@@ -1,7 +1,8 @@
 """Collectives on single values such as metrics: numbers, arrays or tensors of any backend. For horovod.keras and its
 callbacks.
 
-Values pass through NumPy, since they are small and it works for all backends.
+Values pass through NumPy, since most are small and it works for all backends, except those that the engine can access in
+the memory of a device (`device_values`).
 """
 
 import sys
@@ -10,6 +11,7 @@ from typing import Any, List, Optional
 import numpy as np
 
 from horovod import _numpy
+from horovod._keras import device_values
 from horovod.common.basics import Average, Sum
 
 
@@ -27,25 +29,37 @@ def allreduce(
     if op is None:
         op = Sum if average is False else Average
     short, context = (value, None) if compression is None else compression.compress(as_tensor(value))
-    reduced = _numpy.allreduce(as_array(short), name or "HorovodAllreduce", op, prescale_factor, postscale_factor)
+    name = name or "HorovodAllreduce"
+    reduced = device_values.allreduce(short, name, op, prescale_factor, postscale_factor)
+    if reduced is None:
+        reduced = _numpy.allreduce(as_array(short), name, op, prescale_factor, postscale_factor)
     return as_tensor(reduced) if compression is None else compression.decompress(as_tensor(reduced), context)
 
 
 def allgather(value: Any, name: Optional[str]) -> Any:
-    return as_tensor(_numpy.allgather(as_array(value), name or "HorovodAllgather"))
+    name = name or "HorovodAllgather"
+    gathered = device_values.allgather(value, name)
+    return as_tensor(_numpy.allgather(as_array(value), name)) if gathered is None else gathered
 
 
 def broadcast(value: Any, root_rank: int, name: Optional[str]) -> Any:
-    return as_tensor(_numpy.broadcast([as_array(value)], name or "HorovodBroadcast", root_rank)[0])
+    name = name or "HorovodBroadcast"
+    results = device_values.broadcast([value], name, root_rank)
+    return as_tensor(_numpy.broadcast([as_array(value)], name, root_rank)[0]) if results is None else results[0]
 
 
 def reducescatter(value: Any, name: Optional[str], op: int) -> Any:
-    return as_tensor(_numpy.reducescatter(as_array(value), name or "HorovodReducescatter", op))
+    name = name or "HorovodReducescatter"
+    part = device_values.reducescatter(value, name, op)
+    return as_tensor(_numpy.reducescatter(as_array(value), name, op)) if part is None else part
 
 
 def broadcast_variables(variables: List[Any], root_rank: int) -> None:
     """Named by position in the list: Keras numbers layers, and ranks may have created different numbers of them."""
-    values = _numpy.broadcast([as_array(variable) for variable in variables], "HorovodBroadcast_variables", root_rank)
+    name = "HorovodBroadcast_variables"
+    values = device_values.broadcast(variables, name, root_rank)
+    if values is None:
+        values = _numpy.broadcast([as_array(variable) for variable in variables], name, root_rank)
     for variable, value in zip(variables, values):
         assign(variable, value)
 

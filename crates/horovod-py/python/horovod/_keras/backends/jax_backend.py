@@ -1,6 +1,7 @@
-"""Keras on JAX: one ordered host callback per step inside of the compiled function.
+"""Keras on JAX: one call per step inside of the compiled function. On a GPU it is one of XLA's foreign functions, which get
+the arrays in the GPU's memory (`jax_ffi`), otherwise an ordered callback on the host.
 
-The callback submits all gradients of the step before it waits for them, and callbacks are ordered, so ranks cannot
+The call submits all gradients of the step before it waits for them, and callbacks are ordered, so ranks cannot
 deadlock. No tracing state is kept.
 """
 
@@ -11,6 +12,7 @@ import numpy as np
 from jax.experimental import io_callback
 
 from horovod import _core, _numpy
+from horovod._keras.backends import jax_ffi
 from horovod._keras.compression import Compression  # noqa: F401
 from horovod._keras.grouping import group_indices
 from horovod.common.process_sets import process_set_id
@@ -29,7 +31,9 @@ class Reduction:
         order = [number for group in members for number in group]
         short, contexts = zip(*[self._compression.compress(gradients[number]) for number in order])
         sizes = [len(group) for group in members]
-        if any(isinstance(gradient, jax.core.Tracer) for gradient in short):
+        if jax_ffi.is_used():
+            outputs = self._by_ffi(sizes, short)
+        elif any(isinstance(gradient, jax.core.Tracer) for gradient in short):
             shapes = [jax.ShapeDtypeStruct(gradient.shape, gradient.dtype) for gradient in short]
             outputs = io_callback(lambda *arrays: self._on_host(sizes, arrays), shapes, *short, ordered=True)
         else:
@@ -39,6 +43,21 @@ class Reduction:
             results[number] = self._compression.decompress(output, context)
         return results
 
+    def _by_ffi(self, sizes: List[int], arrays: Tuple[Any, ...]) -> List[Any]:
+        requests = [(n_members, self._request_name(number)) for number, n_members in enumerate(sizes)]
+        return jax_ffi.call(
+            _core.ALLREDUCE,
+            arrays,
+            requests,
+            op=self._op,
+            prescale=self._prescale,
+            postscale=self._postscale,
+            process_set=process_set_id(self._process_set),
+        )
+
+    def _request_name(self, number: int) -> str:
+        return f"{self._name}_Allreduce/grad_{number}"
+
     def _on_host(self, sizes: List[int], arrays: Tuple[Any, ...]) -> List[np.ndarray]:
         left, under_way = [np.asarray(array) for array in arrays], []
         for number, n_members in enumerate(sizes):
@@ -46,7 +65,7 @@ class Reduction:
             under_way.append(
                 _numpy.submit(
                     _core.ALLREDUCE,
-                    f"{self._name}_Allreduce/grad_{number}",
+                    self._request_name(number),
                     mine,
                     op=self._op,
                     prescale=self._prescale,
