@@ -10,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-DEADLINE_S = 60
+# Importing a framework in several processes at once takes long on a small machine.
+DEADLINE_S = 120
 
 # As horovodrun, but hosts are looked for more often than every second.
 HOROVODRUN = [
@@ -72,6 +73,9 @@ class Job:
 
         await_that(has_arrived, f"{size} ranks after generation {after}", self)
         return found[0]
+
+    def await_steps(self, n_steps):
+        await_that(lambda: len(self.steps()) >= n_steps, "the training goes on", self)
 
     def kill(self, process, number=signal.SIGKILL):
         os.kill(self.pid(process), number)

@@ -57,8 +57,7 @@ def test_random_changes(tmp_path):
             else:
                 done.append(_kill_one(job, rng))
             # The training goes on, for longer or shorter, before the next change.
-            target = len(job.steps()) + rng.choice([1, 5, 20, 60])
-            await_that(lambda: len(job.steps()) >= target, "the training goes on", job)
+            job.await_steps(len(job.steps()) + rng.choice([1, 5, 20, 60]))
         assert job.stop() == 0, job.output()
         steps = job.steps()
         check_history(steps)

@@ -5,6 +5,7 @@ saved model can be loaded with or without Horovod.
 """
 
 import functools
+import os
 from typing import Any, Dict, List, Optional
 
 from horovod import _core
@@ -53,7 +54,8 @@ class Distribution:
 
     def is_needed(self) -> bool:
         members = _core.process_set_ranks(process_set_id(self.process_set))
-        return len(members) > 1 and rank() in members
+        # What Keras compiles once in an elastic job is used with more ranks later.
+        return (len(members) > 1 or os.environ.get("HOROVOD_ELASTIC") == "1") and rank() in members
 
     def reduce(self, gradients: List[Any], variables: List[Any]) -> List[Any]:
         """Reduces gradients, except for those of local variables."""
@@ -61,7 +63,7 @@ class Distribution:
             return gradients
         if not self.local:
             return self._reduction(gradients, variables)
-        n_members = len(_core.process_set_ranks(process_set_id(self.process_set)))
+        n_members = self.backend.member_count(self.process_set)
         everybodys = [number for number, variable in enumerate(variables) if _key(variable) not in self.local]
         reduced = self._reduction([gradients[n] for n in everybodys], [variables[n] for n in everybodys])
         scaled = [self.backend.scale_local(g, n_members) if self.scale_local_gradients else g for g in gradients]

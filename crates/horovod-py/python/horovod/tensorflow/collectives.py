@@ -17,6 +17,7 @@ from horovod.tensorflow.mpi_ops import (
     allgather,
     check_num_rank_power_of_2,
     handle_average_backwards_compatibility,
+    member_count,
     size,
 )
 
@@ -139,7 +140,7 @@ def _sparse_allreduce(
     values = allgather(tensor.values, name and f"{name}.values", ignore_name_scope, process_set)
     indices = allgather(tensor.indices, name and f"{name}.indices", ignore_name_scope, process_set)
     if op == Average:
-        values = values / tf.cast(process_set.size(), values.dtype)
+        values = values / tf.cast(member_count(process_set), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=tensor.dense_shape)
 
 

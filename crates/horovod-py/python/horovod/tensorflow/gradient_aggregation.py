@@ -9,6 +9,7 @@ from typing import Any, Callable, List, Optional, Sequence
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow.mpi_ops import member_count
 from horovod.tensorflow.util import key, native_variable
 
 
@@ -127,7 +128,7 @@ class LocalGradientAggregationHelper:
 
         everybodys = [number for number, variable in enumerate(variables) if key(variable) not in self._local]
         reduced = self.allreduce_func([gradients[n] for n in everybodys], [variables[n] for n in everybodys])
-        n_members = self.process_set.size() if self.scale_local_gradients else 1
+        n_members = member_count(self.process_set) if self.scale_local_gradients else 1
         results = [scale_local(gradient, n_members) for gradient in gradients]
         for number, gradient in zip(everybodys, reduced):
             results[number] = gradient

@@ -3,7 +3,6 @@
 All gradients of a step form one batch: they are submitted together and waited for together.
 """
 
-import os
 from typing import Any, Callable, List, Optional, Tuple
 
 import tensorflow as tf
@@ -12,9 +11,18 @@ from horovod import _core
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.common.util import split_list
 from horovod.tensorflow.collectives import check_sparse
-from horovod.tensorflow.mpi_ops import Adasum, Average, check_num_rank_power_of_2, rank, size, size_op, wire_name
+from horovod.tensorflow.mpi_ops import (
+    Adasum,
+    Average,
+    check_num_rank_power_of_2,
+    member_count,
+    rank,
+    size,
+    size_op,
+    wire_name,
+)
 from horovod.tensorflow.requests import Request, execute
-from horovod.tensorflow.util import key, registered_id
+from horovod.tensorflow.util import in_elastic_graph, key, registered_id
 
 
 class Reduction:
@@ -44,7 +52,7 @@ class Reduction:
         gradients = [self._densed(gradient) for gradient in gradients]
         if not any(gradient is not None for gradient in gradients):
             return gradients
-        if os.environ.get("HOROVOD_ELASTIC") == "1" and not tf.executing_eagerly():
+        if in_elastic_graph():
             return self._reduced_if_not_alone(gradients, variables, use_generic_names)
         if not self.is_needed():
             return gradients
@@ -107,7 +115,7 @@ class Reduction:
 
     def _ask_sparse(self, gradient: tf.IndexedSlices, number: int, requests: List[Request]) -> Callable[[List[List[Any]]], Any]:
         check_sparse(self.op, self.prescale, self.postscale)
-        request_idx, n_members = len(requests), len(_core.process_set_ranks(process_set_id(self.process_set)))
+        request_idx, n_members = len(requests), member_count(self.process_set)
         for part in ("values", "indices"):
             name = wire_name("HorovodAllgather", [], f"{self.scope}/grad_{number}_{part}")
             requests.append(self._request(_core.ALLGATHER, name, [getattr(gradient, part)]))
@@ -175,9 +183,9 @@ def checked_groups(groups: Any, num_groups: int = 0) -> Any:
     return groups
 
 
-def scale_local(gradient: Any, n_members: int) -> Any:
+def scale_local(gradient: Any, n_members: Any) -> Any:
     """Local gradients are divided too, so that they weigh as much as averaged ones."""
-    if gradient is None or n_members == 1:
+    if gradient is None or (isinstance(n_members, int) and n_members == 1):
         return gradient
     if isinstance(gradient, tf.IndexedSlices):
         values = gradient.values / tf.cast(n_members, gradient.values.dtype)

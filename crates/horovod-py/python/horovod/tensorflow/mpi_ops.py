@@ -46,7 +46,7 @@ from horovod.common.util import get_average_backwards_compatibility_fun, num_ran
 from horovod.tensorflow import callback, native
 from horovod.tensorflow.errors import as_tensorflow_errors
 from horovod.tensorflow.requests import Request, execute
-from horovod.tensorflow.util import registered_id
+from horovod.tensorflow.util import in_elastic_graph, registered_id
 
 
 class _ReduceOps:
@@ -288,6 +288,11 @@ def local_size_op(name: Optional[str] = None) -> tf.Tensor:
 def size_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
     """Evaluated when the graph runs: it may change in elastic training."""
     return _asked(lambda: len(_core.process_set_ranks(process_set_id)), tf.int32, name or "HorovodSize")
+
+
+def member_count(process_set: ProcessSet) -> Any:
+    """Number of members: a number, or a tensor in the graph of an elastic job, where it may change."""
+    return size_op(registered_id(process_set)) if in_elastic_graph() else process_set.size()
 
 
 def process_set_included_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:

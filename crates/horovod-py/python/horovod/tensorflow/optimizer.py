@@ -9,7 +9,7 @@ from horovod.tensorflow.collectives import allreduce
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from horovod.tensorflow.gradients import _make_allreduce_grads_fn, checked_groups, scale_local
-from horovod.tensorflow.mpi_ops import Adasum, Average, size
+from horovod.tensorflow.mpi_ops import Adasum, Average, member_count, size
 from horovod.tensorflow.util import _executing_eagerly, key
 
 _LegacyOptimizer = tf.compat.v1.train.Optimizer
@@ -157,7 +157,7 @@ class _DistributedOptimizer(_Wrapper):
     def _reduced(self, pairs: List[Any]) -> List[Any]:
         everybodys = [(gradient, variable) for gradient, variable in pairs if key(variable) not in self._local]
         reduced = iter(self._reduction([g for g, _ in everybodys], [v for _, v in everybodys]))
-        n_members = self._process_set.size() if self._scale_local_gradients else 1
+        n_members = member_count(self._process_set) if self._scale_local_gradients else 1
         return [
             (scale_local(gradient, n_members) if key(variable) in self._local else next(reduced), variable)
             for gradient, variable in pairs

@@ -5,6 +5,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from horovod.tensorflow.mpi_ops import Average, _allreduce, size
+from horovod.tensorflow.util import in_elastic_graph
 
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
@@ -21,7 +22,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
 
     def _moments(self, *args: Any, **kwargs: Any) -> Any:
         mean, variance = super()._moments(*args, **kwargs)
-        if size() == 1:
+        if size() == 1 and not in_elastic_graph():
             return mean, variance
         # Means of squares can be averaged; variances cannot.
         both = tf.stack([mean, variance + tf.square(mean)])

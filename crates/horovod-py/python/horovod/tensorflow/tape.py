@@ -7,7 +7,7 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradients import _make_allreduce_grads_fn, checked_groups, scale_local
-from horovod.tensorflow.mpi_ops import Average
+from horovod.tensorflow.mpi_ops import Average, member_count
 from horovod.tensorflow.util import key
 
 
@@ -60,7 +60,7 @@ class _DistributedGradientTape(tf.GradientTape):
             if key(source) not in self._horovod_local:
                 results.append(next(reduced))
             else:
-                n_members = self._horovod_process_set.size() if self._horovod_scale_local else 1
+                n_members = member_count(self._horovod_process_set) if self._horovod_scale_local else 1
                 results.append(scale_local(gradient, n_members))
         return tf.nest.pack_sequence_as(sources, results)
 

@@ -4,6 +4,7 @@ Knows nothing of collectives.
 """
 
 import functools
+import os
 from typing import Any, Callable, Iterable, List
 
 import tensorflow as tf
@@ -19,6 +20,11 @@ _cache = functools.lru_cache(maxsize=None)
 def _executing_eagerly() -> bool:
     """Whether operations run immediately: not in a tf.function or a TensorFlow 1 graph."""
     return tf.executing_eagerly()
+
+
+def in_elastic_graph() -> bool:
+    """Whether the code being traced makes a graph of an elastic job, which may outlive a change of the number of ranks."""
+    return os.environ.get("HOROVOD_ELASTIC") == "1" and not tf.executing_eagerly()
 
 
 def _make_subgraph(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -92,3 +92,7 @@ class Aggregation:
 
 def scale_local(gradient: Any, n_members: int) -> Any:
     return None if gradient is None else gradient / n_members
+
+
+def member_count(process_set: Any) -> int:
+    return len(_core.process_set_ranks(process_set_id(process_set)))

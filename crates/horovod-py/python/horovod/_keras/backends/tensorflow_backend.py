@@ -7,6 +7,7 @@ import tensorflow as tf
 from horovod.tensorflow.compression import Compression  # noqa: F401
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from horovod.tensorflow.gradients import _make_allreduce_grads_fn, scale_local  # noqa: F401
+from horovod.tensorflow.mpi_ops import member_count  # noqa: F401
 
 
 class Reduction:

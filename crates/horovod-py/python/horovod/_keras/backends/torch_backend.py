@@ -65,3 +65,7 @@ def scale_local(gradient: Any, n_members: int) -> Any:
 
 def _dense(gradient: Any) -> Any:
     return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
+
+
+def member_count(process_set: Any) -> int:
+    return process_set.size() or 1
