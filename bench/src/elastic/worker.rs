@@ -51,10 +51,9 @@ fn train_all(log: &EventLog) -> Result<()> {
             Err(error) => return Err(error.into()),
         };
         watch_updates(&process, generation, &changed);
-        match train(&engine, log, generation, &changed) {
-            Ok(true) => return Ok(()),
-            // A member has died, or hosts have changed.
-            Ok(false) | Err(_) => {}
+        // Otherwise a member has died, or hosts have changed.
+        if let Ok(true) = train(&engine, log, generation, &changed) {
+            return Ok(());
         }
     }
 }
