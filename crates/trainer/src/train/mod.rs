@@ -141,14 +141,19 @@ fn engine_settings() -> Result<corro_collectives::Settings, TrainError> {
 
 /// Prints the data set's size as the script does, after notes on synthetic data and on the number of ranks.
 fn print_summary(settings: &Settings, dataset: &Dataset, size: usize, out: &mut dyn Write) -> Result<(), TrainError> {
-    if let data::Source::Synthetic { .. } = settings.source() {
-        writeln!(out, "Synthetic images, made from the seed: --data gives those of CIFAR-10.")?;
-    }
+    print_source(settings, out)?;
     if size > 1 {
         let (epochs, each) = (settings.epochs, settings.epochs.div_ceil(size));
         writeln!(out, "{size} ranks share {epochs} epochs: each trains {each}, with {size} times the learning rate.")?;
     }
     print_dataset(settings, dataset, out)
+}
+
+fn print_source(settings: &Settings, out: &mut dyn Write) -> Result<(), TrainError> {
+    if let data::Source::Synthetic { .. } = settings.source() {
+        writeln!(out, "Synthetic images, made from the seed: --data gives those of CIFAR-10.")?;
+    }
+    Ok(())
 }
 
 fn print_dataset(settings: &Settings, dataset: &Dataset, out: &mut dyn Write) -> Result<(), TrainError> {

@@ -1,5 +1,6 @@
 //! Tests of coordinator and workers together, over byte streams that the test delivers in any order.
 
+mod generations;
 mod joins;
 mod random;
 mod semantics;

@@ -11,10 +11,10 @@ use crate::Dtype;
 use crate::coordinator::*;
 
 /// Xorshift generator; reproducible from the seed that proptest prints.
-struct Rng(u64);
+pub(super) struct Rng(pub(super) u64);
 
 impl Rng {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -9,6 +9,7 @@ mod elements;
 mod exported_memory;
 mod failures;
 mod fusion;
+mod generations;
 mod job;
 mod joins_and_sets;
 mod mixed_memory;

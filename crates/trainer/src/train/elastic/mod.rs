@@ -22,7 +22,9 @@ use super::epochs::Training;
 use super::resume::StartState;
 use super::run_dir::RunDir;
 use super::run_fingerprint::RunFingerprint;
-use super::{Options, Settings, TrainError, TrainingResult, cpu_pinning, engine_settings, print_dataset, results};
+use super::{
+    Options, Settings, TrainError, TrainingResult, cpu_pinning, engine_settings, print_dataset, print_source, results,
+};
 use crate::compute::{self, Compute, Isa};
 use crate::data::{self, Dataset};
 use crate::distributed::RankOptimizer;
@@ -58,6 +60,7 @@ pub fn run(
     let dataset = data::open(&settings.source())?;
     let engine_settings = engine_settings()?;
     let cores = AllowedCores::of_current_thread();
+    print_source(settings, out)?;
     print_dataset(settings, &dataset, out)?;
     let mut memory = Memory { state: None, run_dir: None, seen: (0, Score::default()) };
     let (mut generation, mut n_failures) = (0, 0);
