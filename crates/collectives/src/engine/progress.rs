@@ -184,10 +184,11 @@ impl ProgressEngine {
         self.control_channel.is_pending()
     }
 
-    /// Waits until all outgoing messages are sent, at most one second.
+    /// Waits until all outgoing messages are sent, at most one second. After the end of a rank nobody needs them, and it reads none.
     pub fn flush_outgoing(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(1);
-        while !self.control_channel.is_sent() && Instant::now() < deadline {
+        let peer_table = self.world.shared.peer_table.clone();
+        while peer_table.first_failure().is_none() && !self.control_channel.is_sent() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
