@@ -11,6 +11,7 @@ import functools
 import inspect
 import logging
 import queue
+import time
 from typing import Any, Callable, Dict, List, Tuple
 
 from horovod import _core
@@ -36,6 +37,11 @@ __all__ = [
 ]
 
 _log = logging.getLogger("horovod.elastic")
+
+# Seconds that a rank waits for others at the end of the training.
+_END_TIMEOUT_S = 60.0
+# In the engine's error when another rank has left, not died.
+_SHUT_DOWN = "Horovod has been shut down"
 
 
 class State:
@@ -189,9 +195,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     _synchronize(state, skip_sync)
                     result = func(state, *args, **kwargs)
                     if _core.is_elastic() and _core.is_initialized():
-                        # All have completed the training, or all go on: a rank that left alone would end the job for those
-                        # that a failure sent back to the last commit.
-                        _core.barrier()
+                        _await_end()
                     return result
                 except HorovodInternalError as failure:
                     _log.warning("Training goes back to its last commit: %s", failure)
@@ -226,6 +230,28 @@ def _synchronize(state: State, skip_sync: bool) -> None:
         state.sync_from(sender)
     state._lineage = 1 + max(report.lineage for report in reports)
     state._commits = reports[sender].commits
+
+
+def _await_end() -> None:
+    """Collective. Waits until all ranks have completed the training: one that left alone would end the job for those that a
+    failure sent back to the last commit. Raises HorovodInternalError if a rank died, and the training is repeated from its
+    last commit. Does not wait for ranks that have left, and not for ever for those that do not come."""
+    # Imported here, since it needs cloudpickle.
+    from horovod.elastic.objects import start_barrier
+
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    try:
+        handle, pause_s = start_barrier("elastic_state.end"), 0.0005
+        while not _core.poll(handle):
+            if time.monotonic() > deadline:
+                _log.warning("Training has ended here, but not on all ranks.")
+                return
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.05)
+        _core.synchronize(handle)
+    except HorovodInternalError as failure:
+        if _SHUT_DOWN not in str(failure):
+            raise
 
 
 def _takes_root(bcast_object: Callable[..., Any]) -> bool:

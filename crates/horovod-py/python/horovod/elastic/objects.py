@@ -54,6 +54,13 @@ def allgather_numbers(numbers: Sequence[int], name: str) -> List[List[int]]:
     return [list(gathered[start : start + len(numbers)]) for start in range(0, len(gathered), len(numbers))]
 
 
+def start_barrier(name: str) -> int:
+    """Starts an operation that ends when all ranks have started it. Returns its handle, which can be polled."""
+    memory = (ctypes.c_int64 * 1)(0)
+    address = ctypes.addressof(memory)
+    return _core.submit(_core.ALLREDUCE, "allreduce", name, [(address, address, _INT64, (1,))], keep=memory)
+
+
 class _Pickler(cloudpickle.CloudPickler):
     """Pickles PyTorch tensors as NumPy pickles arrays: their memory out of band. Tensors that are more than that memory
     (on a device, sparse, with a gradient) are left to PyTorch."""
