@@ -39,10 +39,23 @@ def _train():
     # Which samples were used: part of the state, so that what a failure undoes is undone here, too.
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, batch=0, used=[])
 
+    def note_step(state):
+        place = {"generation": _core.generation(), "rank": hvd.rank(), "size": hvd.size()}
+        note(process=int(os.environ["CORRO_ELASTIC_PROCESS"]), pid=os.getpid(), batch=state.batch, **place)
+
+    def hold(state):
+        """Leaves samples for later generations until the test says stop; all ranks do the same."""
+        most = N_SAMPLES * min(_core.generation(), 3) / 4
+        while state.sampler.processed_num >= most and not hvd.broadcast_object(os.path.exists("stop")):
+            note_step(state)
+            time.sleep(0.01)
+            state.commit()
+
     @hvd.elastic.run
     def train(state):
         loader = torch.utils.data.DataLoader(range(N_SAMPLES), batch_size=BATCH, sampler=state.sampler)
         for batch, indices in enumerate(loader):
+            hold(state)
             optimizer.zero_grad()
             loss = (model(samples[indices]) - samples[indices].sum(1, keepdim=True)).square().mean()
             loss.backward()
@@ -50,9 +63,7 @@ def _train():
             state.sampler.record_batch(batch, len(indices))
             state.used = [*state.used, hvd.allgather(indices, name="used").tolist()]
             state.batch += 1
-            place = {"generation": _core.generation(), "rank": hvd.rank(), "size": hvd.size()}
-            note(process=int(os.environ["CORRO_ELASTIC_PROCESS"]), pid=os.getpid(), batch=state.batch, **place)
-            time.sleep(0.005)
+            note_step(state)
             state.commit()
         return state.used
 
@@ -79,7 +90,7 @@ def start(tmp_path):
 
 
 def _check(job, n_sizes):
-    assert job.wait() == 0, job.output()
+    assert job.stop() == 0, job.output()
     done = json.loads((job.folder / "done").read_text())
     counts = collections.Counter(index for step in done["used"] for index in step)
     padding = sum(counts.values()) - N_SAMPLES
