@@ -30,7 +30,7 @@ def job():
 @pytest.fixture
 def gpu(monkeypatch):
     """As if TensorFlow had a GPU."""
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [f"/{kind}:0"])
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [f"/{kind}:0"])
     native.uses_gpu.cache_clear()
     yield
     native.uses_gpu.cache_clear()

@@ -45,7 +45,8 @@ def is_available() -> bool:
 @functools.lru_cache(maxsize=None)
 def uses_gpu() -> bool:
     """Whether ops may run on TensorFlow's GPU. Says once in the log why GPU tensors pass through main memory."""
-    if not tf.config.list_logical_devices("GPU"):
+    # Logical devices would initialize TensorFlow, after which it refuses settings of the script.
+    if not tf.config.list_physical_devices("GPU"):
         return False
     reason = gpu_obstacle()
     if reason is None:
