@@ -29,6 +29,9 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ResourceId>,
     pub node_count: i32,
+    /// Between which numbers of nodes the running job may change. Absent for a gang of a fixed size. A Corro extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elastic: Option<Elastic>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_settings: Option<ContainerSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,6 +130,11 @@ impl JobSpec {
         settings.parameter_server_count.map_or(usize::from(!alone), |count| count.max(0) as usize)
     }
 
+    /// Number of ranks that each node of an elastic job runs, so that the number of ranks follows the number of nodes.
+    pub fn ranks_per_node(&self) -> usize {
+        self.rank_count().div_ceil(self.node_count.max(1) as usize)
+    }
+
     /// `communicationBackend` of a PyTorch job, in lower case; `gloo` by default.
     pub fn torch_backend(&self) -> Option<String> {
         let settings = self.py_torch_settings.as_ref()?;
@@ -158,6 +166,14 @@ impl JobSpec {
         let caffe = self.caffe_settings.as_mut().map(|settings| &mut settings.process_count);
         script.or(mpi).or(cntk).or(torch).or(caffe)
     }
+}
+
+/// Numbers of nodes between which a running job may grow and shrink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Elastic {
+    pub min_node_count: i32,
+    pub max_node_count: i32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -41,6 +41,8 @@ struct JobWire<'a> {
     job_output_directory_path_segment: &'a str,
     node_count: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
+    elastic: Option<Elastic>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     container_settings: Option<&'a ContainerSettings>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mount_volumes: Option<&'a MountVolumes>,
@@ -104,6 +106,7 @@ impl Serialize for JobProperties {
             cluster: spec.cluster.as_ref(),
             job_output_directory_path_segment: &self.job_output_directory_path_segment,
             node_count: spec.node_count,
+            elastic: spec.elastic,
             container_settings: spec.container_settings.as_ref(),
             mount_volumes: spec.mount_volumes.as_ref(),
             tool_type: self.tool_type,

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use super::limits::{MAX_DEPENDENCIES, check_count, check_path};
 use super::prefix::{JOB_ROOTS, check_prefix};
-use super::refuse;
-use crate::batchai::{JobReference, JobSpec, Notifications};
+use super::{MAX_NODES, refuse};
+use crate::batchai::{Elastic, JobReference, JobSpec, Notifications, ToolType};
 use crate::error::ApiError;
 use crate::webhook::WebhookUrl;
 
@@ -21,6 +21,7 @@ pub fn check_extensions(spec: &JobSpec) -> Result<(), ApiError> {
         let message = "the directory is empty: name one, or leave it out for the job's own directory";
         check_job_path("properties.workingDirectory", directory, message)?;
     }
+    check_elastic(spec)?;
     check_python_environment(spec)?;
     check_dependencies(spec)?;
     if let Some(notifications) = &spec.notifications {
@@ -30,6 +31,44 @@ pub fn check_extensions(spec: &JobSpec) -> Result<(), ApiError> {
     if retries > MAX_RETRY_COUNT {
         let message = format!("maxRetryCount is {retries}: use at most {MAX_RETRY_COUNT}");
         return refuse("properties.constraints.maxRetryCount", &message);
+    }
+    Ok(())
+}
+
+fn check_elastic(spec: &JobSpec) -> Result<(), ApiError> {
+    let Some(Elastic { min_node_count: min, max_node_count: max }) = spec.elastic else { return Ok(()) };
+    let (field, asked) = ("properties.elastic", spec.node_count);
+    if min < 1 {
+        let message = format!("minNodeCount is {min}: a job needs at least 1 node");
+        return refuse(&format!("{field}.minNodeCount"), &message);
+    }
+    if max > MAX_NODES {
+        let message = format!("maxNodeCount is {max}: a cluster has at most {MAX_NODES} nodes");
+        return refuse(&format!("{field}.maxNodeCount"), &message);
+    }
+    if min > asked || max < asked {
+        let name = if min > asked { "minNodeCount" } else { "maxNodeCount" };
+        let message = format!(
+            "nodeCount is {asked} and the job may have from {min} to {max} nodes: use a minNodeCount of at most, and a \
+             maxNodeCount of at least, nodeCount"
+        );
+        return refuse(&format!("{field}.{name}"), &message);
+    }
+    if let Some(tool) = spec.toolkit().filter(|tool| *tool != ToolType::Horovod) {
+        let message = format!(
+            "a job with {} cannot change its number of nodes while it runs: use horovodSettings with a script that uses \
+             hvd.elastic, or leave elastic out",
+            tool.settings_field()
+        );
+        return refuse(field, &message);
+    }
+    let processes = spec.process_count();
+    if processes % asked != 0 {
+        let message = format!(
+            "processCount is {processes} on {asked} nodes: the nodes of an elastic job run the same number of processes \
+             each, so use a multiple of nodeCount"
+        );
+        return refuse("properties.horovodSettings.processCount", &message);
     }
     Ok(())
 }
@@ -187,6 +226,30 @@ mod tests {
         check(webhook(twice), Some((&at(".events"), "'failed' is given twice")));
         check(webhook(json!({"url": url, "secret": "short"})), Some((&at(".secret"), "the secret has 5 bytes")));
         check(webhook(json!({"url": url, "secret": "x".repeat(257)})), Some((&at(".secret"), "use from 8 to 256")));
+    }
+
+    #[test]
+    fn an_elastic_job_has_a_range_around_its_node_count() {
+        let job = |elastic: Value, more: Value| {
+            let script = json!({"pythonScriptFilePath": "a.py"});
+            let mut job =
+                json!({"nodeCount": 4, "elastic": elastic, "customToolkitSettings": null, "horovodSettings": script});
+            job.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            job
+        };
+        let range = |min: i32, max: i32| json!({"minNodeCount": min, "maxNodeCount": max});
+        check(job(range(2, 8), json!({})), None);
+        check(job(range(4, 4), json!({})), None);
+        check(job(range(0, 8), json!({})), Some(("elastic.minNodeCount", "minNodeCount is 0")));
+        check(job(range(5, 8), json!({})), Some(("elastic.minNodeCount", "nodeCount is 4")));
+        check(job(range(2, 3), json!({})), Some(("elastic.maxNodeCount", "from 2 to 3 nodes")));
+        check(job(range(2, 100_000), json!({})), Some(("elastic.maxNodeCount", "maxNodeCount is 100000")));
+        let processes =
+            |count: i32| json!({"horovodSettings": {"pythonScriptFilePath": "a.py", "processCount": count}});
+        check(job(range(2, 8), processes(8)), None);
+        check(job(range(2, 8), processes(6)), Some(("horovodSettings.processCount", "use a multiple of nodeCount")));
+        let custom = json!({"horovodSettings": null, "customToolkitSettings": {"commandLine": "a"}});
+        check(job(range(2, 8), custom), Some(("elastic", "a job with customToolkitSettings")));
     }
 
     #[test]

@@ -50,8 +50,11 @@ fn summary(spec: &JobSpec) -> String {
         Some(ToolType::Custom) | None => "a custom",
     };
     let n_processes = spec.rank_count() + spec.parameter_server_count();
+    let elastic = spec.elastic.map_or_else(String::new, |elastic| {
+        format!(", from {} to {} while it runs", elastic.min_node_count, elastic.max_node_count)
+    });
     format!(
-        "{toolkit} job of {} on {}",
+        "{toolkit} job of {} on {}{elastic}",
         count(n_processes, "process", "processes"),
         count(spec.node_count as usize, "node", "nodes")
     )
@@ -76,6 +79,8 @@ mod tests {
         };
         let script = json!({"pythonScriptFilePath": "a.py"});
         check(json!({"horovodSettings": script}), "a Horovod job of 2 processes on 2 nodes");
+        let elastic = json!({"horovodSettings": script, "elastic": {"minNodeCount": 1, "maxNodeCount": 8}});
+        check(elastic, "a Horovod job of 2 processes on 2 nodes, from 1 to 8 while it runs");
         check(json!({"tensorFlowSettings": script}), "a TensorFlow job of 3 processes on 2 nodes");
         check(
             json!({"customToolkitSettings": {"commandLine": "ls"}, "nodeCount": 1}),
