@@ -7,6 +7,9 @@
 //! default limit, which is days, is expected to take twice the longest recent run of its experiment. A job larger than
 //! its cluster can become blocks no other job.
 //!
+//! Nodes above the minima of elastic jobs count like idle ones, only that a job which needs them waits until they are free:
+//! the idle nodes are kept for it, and the others are asked back. Idle nodes that no job waits for make elastic jobs larger.
+//!
 //! `wait_explanation` uses the same [`BackfillState`], so explanations and placements agree.
 
 use std::collections::HashMap;
@@ -16,9 +19,10 @@ use corro_model::batchai::DEFAULT_WALL_CLOCK_TIME;
 use corro_model::{JobKey, Timestamp};
 
 use crate::Policy;
+use crate::elastic::{ElasticPool, StartingJob};
 use crate::forecast::{Forecast, Reservation};
 use crate::order::in_order;
-use crate::plan::Placement;
+use crate::plan::{Placement, Plan, Resize};
 use crate::scale::{Scaling, max_nodes};
 use crate::view::{ClusterView, Jobs, NodeAvailability, NodeView, Target, WaitingView};
 
@@ -27,7 +31,7 @@ pub fn plan_placements<'a>(
     scaling: &'a Scaling<'a>,
     now: Timestamp,
     policy: &'a Policy,
-    placements: &mut Vec<Placement>,
+    plan: &mut Plan,
 ) {
     if cluster.target == Target::Deleting {
         return;
@@ -37,21 +41,31 @@ pub fn plan_placements<'a>(
         return;
     }
     let mut starting = Vec::new();
+    let mut all_start = true;
     let mut queue = in_order(&*cluster.jobs, now, policy);
     while backfill.may_start_more()
         && let Some(job) = queue.next()
     {
-        if backfill.consider(&job) == Verdict::Start {
-            starting.push((job.key, job.node_count));
+        match backfill.consider(&job) {
+            Verdict::Start => starting.push(job),
+            Verdict::Wait(Wait::ClusterTooSmall { .. }) => {}
+            Verdict::Wait(_) => all_start = false,
         }
     }
-    if starting.is_empty() {
-        return;
-    }
+    // Jobs that are too large for the cluster are no reason to leave nodes idle.
+    let all_start = all_start && queue.all(|job| job.node_count > backfill.most);
     let mut free = in_rank_order(idle_nodes(cluster, scaling).collect()).into_iter().map(|node| node.id.clone());
-    placements.extend(
-        starting.into_iter().map(|(job, n)| Placement { job: job.clone(), nodes: free.by_ref().take(n).collect() }),
+    let first = plan.placements.len();
+    plan.placements.extend(
+        starting
+            .iter()
+            .map(|job| Placement { job: job.key.clone(), nodes: free.by_ref().take(job.node_count).collect() }),
     );
+    plan.resize.append(&mut backfill.reclaimed);
+    if all_start {
+        let elastic: Vec<_> = starting.iter().filter_map(StartingJob::new).collect();
+        plan.resize.extend(backfill.pool.grow(&elastic, free, (now, policy), &mut plan.placements[first..]));
+    }
 }
 
 /// Progress of one scan of the queue: nodes left, and the blocked head once there is one.
@@ -60,6 +74,12 @@ pub struct BackfillState<'a> {
     most: usize,
     jobs: &'a dyn Jobs,
     pub idle: usize,
+    pub pool: ElasticPool<'a>,
+    /// Nodes that elastic jobs give back and that no job was promised yet.
+    returning: usize,
+    /// Nodes that are asked back for jobs that wait for them.
+    pub reclaimed: Vec<Resize>,
+    release_timeout: Duration,
     /// Forecast before anything starts. Built only when a job does not fit, since nothing else needs it.
     make_forecast: Box<dyn Fn() -> Forecast<'a> + 'a>,
     /// Jobs that start before the blocked head: latest end, job, number of nodes.
@@ -93,17 +113,24 @@ pub enum Wait<'a> {
     NodesBusy { idle: usize },
     /// The job is behind the blocked head, and too few nodes are idle for backfill.
     Behind { first: &'a JobKey },
+    /// Elastic jobs give nodes back, and the job starts on them.
+    NodesReturn { nodes: usize, by: Timestamp },
     /// Enough nodes are idle, but the job could still run at the reserved start of the blocked head.
     WouldDelay { first: &'a JobKey, first_starts_by: Timestamp },
 }
 
 impl<'a> BackfillState<'a> {
     pub fn new(cluster: &'a ClusterView<'a>, scaling: &'a Scaling<'a>, now: Timestamp, policy: &'a Policy) -> Self {
+        let pool = ElasticPool::new(cluster, &scaling.leaving);
         Self {
             now,
             most: max_nodes(cluster.target),
             jobs: &*cluster.jobs,
             idle: idle_nodes(cluster, scaling).count(),
+            returning: pool.returning().len(),
+            pool,
+            reclaimed: Vec::new(),
+            release_timeout: policy.release_timeout,
             make_forecast: Box::new(move || Forecast::new(cluster, scaling, now, policy)),
             starting: Vec::new(),
             first: None,
@@ -113,7 +140,12 @@ impl<'a> BackfillState<'a> {
 
     /// Whether a job that has not been examined can still start.
     pub fn may_start_more(&self) -> bool {
-        self.idle > 0 && (self.first.is_none() || self.depth > 0)
+        self.available() > 0 && (self.first.is_none() || self.depth > 0)
+    }
+
+    /// Nodes that are idle or that elastic jobs give back soon.
+    fn available(&self) -> usize {
+        self.idle + self.returning + self.pool.surplus()
     }
 
     pub fn blocked_head(&self) -> Option<BlockedHead<'a>> {
@@ -126,14 +158,16 @@ impl<'a> BackfillState<'a> {
         if needs > self.most {
             return Verdict::Wait(Wait::ClusterTooSmall { most: self.most });
         }
-        let ends_by = self.now.plus(job.limit);
+        let available = self.available();
+        let starts_by = if needs <= self.idle { self.now } else { self.now.plus(self.release_timeout) };
+        let ends_by = starts_by.plus(job.limit);
         let Some(first) = &mut self.first else {
-            if needs <= self.idle {
-                self.idle -= needs;
+            if needs <= available {
                 self.starting.push((ends_by, job.key, needs));
-                return Verdict::Start;
+                return self.take(job);
             }
             let mut forecast = (self.make_forecast)();
+            forecast.returning = self.returning + self.pool.surplus();
             forecast.ends.append(&mut self.starting);
             let reservation = forecast.reserve(needs, self.idle, self.now);
             self.first = Some(BlockedHead { job: job.key, needs, reservation });
@@ -144,21 +178,40 @@ impl<'a> BackfillState<'a> {
             return behind;
         }
         self.depth -= 1;
-        if needs > self.idle {
+        if needs > available {
             return behind;
         }
         match &mut first.reservation {
             None => {}
             Some(reservation) if ends_by <= reservation.at => {}
             Some(reservation) if needs <= reservation.surplus => reservation.surplus -= needs,
-            Some(reservation) if self.now.plus(expected_run_time(job, self.jobs)) <= reservation.at => {}
+            Some(reservation) if starts_by.plus(expected_run_time(job, self.jobs)) <= reservation.at => {}
             Some(reservation) => {
                 let first_starts_by = reservation.at;
                 return Verdict::Wait(Wait::WouldDelay { first: first.job, first_starts_by });
             }
         }
-        self.idle -= needs;
-        Verdict::Start
+        self.take(job)
+    }
+
+    /// Gives a job nodes that are available: idle ones first, then those that are given back already, then others of
+    /// elastic jobs, which are asked back.
+    fn take(&mut self, job: &WaitingView<'a>) -> Verdict<'a> {
+        let missing = job.node_count.saturating_sub(self.idle);
+        self.idle -= job.node_count - missing;
+        if missing == 0 {
+            return Verdict::Start;
+        }
+        let returning = missing.min(self.returning);
+        let promised = self.pool.returning().len() - self.returning;
+        self.returning -= returning;
+        let reclaimed = self.pool.reclaim(missing - returning, job.key);
+        let by = match reclaimed.is_empty() {
+            true => self.pool.returning().get(promised + returning - 1).map_or(self.now, |(by, _)| *by),
+            false => self.now.plus(self.release_timeout),
+        };
+        self.reclaimed.extend(reclaimed);
+        Verdict::Wait(Wait::NodesReturn { nodes: missing, by })
     }
 }
 

@@ -5,11 +5,12 @@
 //! Never preempts more than is missing after departing nodes are counted, and never a dedicated node.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use corro_model::NodeId;
 
 use crate::Policy;
+use crate::elastic::ElasticPool;
 use crate::scale::{Scaling, preemption_cost};
 use crate::view::{ClusterView, NodeAvailability, NodeView, Snapshot};
 
@@ -125,13 +126,13 @@ fn count_departing(cluster: &ClusterView, scaling: &Scaling) -> u64 {
 }
 
 /// Low-priority nodes that may be preempted, cheapest first. Among busy nodes those with the shortest run come first,
-/// and a gang's nodes are adjacent.
+/// and a gang's nodes are adjacent. Nodes above the minimum of an elastic job come before those of other jobs.
 fn preemption_candidates<'a>(
     snapshot: &'a Snapshot<'a>,
     scalings: &[Scaling<'a>],
     in_region: impl Fn(&ClusterView) -> bool,
 ) -> Vec<(&'a ClusterView<'a>, &'a NodeView<'a>)> {
-    let mut found = Vec::new();
+    let (mut found, mut surplus) = (Vec::new(), HashSet::new());
     for (cluster, scaling) in
         pairs(snapshot, scalings).filter(|(cluster, _)| cluster.low_priority && in_region(cluster))
     {
@@ -143,13 +144,15 @@ fn preemption_candidates<'a>(
             _ => !scaling.leaving.contains(node.id),
         };
         found.extend(cluster.nodes.iter().filter(stays).map(|node| (cluster, node)));
+        surplus.extend(ElasticPool::new(cluster, &scaling.leaving).surplus_nodes());
     }
     found.sort_by_key(|(cluster, node)| {
         let job = match node.availability {
             NodeAvailability::Busy(job) => Some(job),
             _ => None,
         };
-        (preemption_cost(node.availability), Reverse(node.since), job, cluster.key, Reverse(node.index))
+        let cost = (preemption_cost(node.availability), !surplus.contains(node.id));
+        (cost, Reverse(node.since), job, cluster.key, Reverse(node.index))
     });
     found
 }

@@ -1,5 +1,6 @@
 //! Forecast of free nodes from certain facts only: nodes that are starting may be ready at any moment, and a running
-//! job releases its nodes at its wall-clock limit at the latest. The blocked head of the queue gets its reservation
+//! job releases its nodes at its wall-clock limit at the latest. Nodes above the minimum of an elastic job count as free
+//! at once, since it gives them back within a short time. The blocked head of the queue gets its reservation
 //! from this forecast.
 
 use std::collections::HashMap;
@@ -7,6 +8,7 @@ use std::collections::HashMap;
 use corro_model::{JobKey, Timestamp};
 
 use crate::Policy;
+use crate::elastic::ElasticPool;
 use crate::scale::Scaling;
 use crate::view::{ClusterView, NodeAvailability};
 
@@ -15,6 +17,8 @@ use crate::view::{ClusterView, NodeAvailability};
 pub struct Forecast<'a> {
     /// Nodes that are starting.
     pub coming: usize,
+    /// Nodes above the minima of elastic jobs, and those that they give back.
+    pub returning: usize,
     /// Nodes that running jobs release: latest time, job, number of nodes. Sorted by time only after
     /// [`Forecast::reserve`].
     pub ends: Vec<(Timestamp, &'a JobKey, usize)>,
@@ -32,8 +36,12 @@ impl<'a> Forecast<'a> {
     pub fn new(cluster: &'a ClusterView<'a>, scaling: &Scaling<'a>, now: Timestamp, policy: &Policy) -> Self {
         let mut held: HashMap<&JobKey, usize> = HashMap::new();
         let mut coming = scaling.allocate;
+        let elastic = ElasticPool::new(cluster, &scaling.leaving);
+        let returning = elastic.surplus() + elastic.returning().len();
+        let is_returning = elastic.surplus_nodes();
         for node in cluster.nodes.iter().filter(|node| !scaling.leaving.contains(node.id)) {
             match node.availability {
+                NodeAvailability::Busy(_) if node.releasing.is_some() || is_returning.contains(node.id) => {}
                 NodeAvailability::Busy(job) => *held.entry(job).or_default() += 1,
                 // A node that is overdue may never become ready.
                 NodeAvailability::Allocating | NodeAvailability::Preparing => {
@@ -49,14 +57,14 @@ impl<'a> Forecast<'a> {
             let nodes = held.get(job.key)?;
             Some((job.ends_by.max(now), job.key, *nodes))
         });
-        Self { coming, ends: ends.collect() }
+        Self { coming, returning, ends: ends.collect() }
     }
 
     /// Reservation for a gang of `needs` nodes when only `idle` are free. `None` if no known event ever frees enough
     /// nodes.
     pub fn reserve(&mut self, needs: usize, idle: usize, now: Timestamp) -> Option<Reservation> {
         self.ends.sort_by_key(|(at, ..)| *at);
-        let (mut at, mut free) = (now, idle + self.coming);
+        let (mut at, mut free) = (now, idle + self.coming + self.returning);
         for (end, _, nodes) in &self.ends {
             if free >= needs && *end > at {
                 break;

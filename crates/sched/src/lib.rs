@@ -3,11 +3,13 @@
 //!
 //! Reading order: [`view`] (input), [`policy`], [`mod@plan`] (output), [`scale`] (nodes per cluster), [`capacity`] (cores
 //! of a region and preemption), [`order`] (queue order), [`forecast`] and [`backfill`] (which jobs start),
+//! [`elastic`] (which running jobs grow and shrink),
 //! [`wait_explanation`] and `start_estimate` (why the others wait, and until when). Apart from it, [`successive_halving`] decides
 //! which trials of a sweep stop early.
 
 pub mod backfill;
 pub mod capacity;
+pub mod elastic;
 pub mod forecast;
 pub mod order;
 pub mod plan;
@@ -19,12 +21,12 @@ pub mod view;
 pub mod wait_explanation;
 
 pub use backfill::Wait;
-pub use plan::{Eviction, Placement, Plan};
+pub use plan::{Eviction, Placement, Plan, Resize, ResizeCause};
 pub use policy::Policy;
 pub use start_estimate::{Basis, RunTimes, StartEstimate};
 pub use view::{
-    ClusterView, Jobs, NodeAvailability, NodeView, RegionCapacity, RunningIter, RunningView, Snapshot, Target,
-    WaitingIter, WaitingView,
+    ClusterView, ElasticRange, Jobs, NodeAvailability, NodeView, RegionCapacity, RunningElastic, RunningIter,
+    RunningView, Snapshot, Target, WaitingIter, WaitingView,
 };
 pub use wait_explanation::{Unblock, WaitExplanation};
 
@@ -36,7 +38,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Plan {
     plan.preempt = capacity::allocate_and_preempt(snapshot, &mut scalings, policy);
     for (cluster, scaling) in snapshot.clusters.iter().zip(scalings) {
         scaling.add_to(cluster, &mut plan);
-        backfill::plan_placements(cluster, &scaling, snapshot.now, policy, &mut plan.placements);
+        backfill::plan_placements(cluster, &scaling, snapshot.now, policy, &mut plan);
     }
     plan
 }

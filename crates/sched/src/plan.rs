@@ -15,6 +15,30 @@ pub struct Plan {
     /// Jobs to stop or requeue.
     pub evict: BTreeMap<JobKey, Eviction>,
     pub placements: Vec<Placement>,
+    /// Running elastic jobs that get nodes or give some back.
+    pub resize: Vec<Resize>,
+}
+
+/// Change of the nodes of a running elastic job. Nodes in `remove` are free once their processes have left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resize {
+    pub job: JobKey,
+    /// Idle nodes that the job gets.
+    pub add: Vec<NodeId>,
+    pub remove: Vec<NodeId>,
+    pub cause: ResizeCause,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResizeCause {
+    /// Nodes were idle, and no job waited.
+    NodesIdle,
+    /// A waiting job can start on the nodes.
+    GivesWay { to: JobKey },
+    /// The cluster is made smaller.
+    ClusterResized,
+    /// The nodes are preempted.
+    Preempted,
 }
 
 /// Gang that starts as a whole on exactly these nodes; the first is the master.

@@ -12,6 +12,10 @@ pub struct Policy {
     pub node_start_timeout: Duration,
     /// Wait of a dedicated node for a machine, after which the machine of a low-priority node is preempted for it.
     pub reclaim_after: Duration,
+    /// Time after which a node that an elastic job was asked to give back is free at the latest.
+    pub release_timeout: Duration,
+    /// Shortest time between a change of an elastic job's size and its growth.
+    pub settle_time: Duration,
     /// Jobs behind the blocked head of the queue that are examined for backfill.
     pub backfill_depth: usize,
 }
@@ -22,6 +26,8 @@ impl Policy {
         idle_timeout: Duration::from_secs(60),
         node_start_timeout: Duration::from_secs(5 * 60),
         reclaim_after: Duration::from_secs(20),
+        release_timeout: Duration::from_secs(60),
+        settle_time: Duration::from_secs(5),
         backfill_depth: 1_000,
     };
 }

@@ -3,13 +3,14 @@
 //! a job.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use corro_model::batchai::{DeallocationOption, Priority};
-use corro_model::{NodeId, Timestamp};
+use corro_model::{JobKey, NodeId, Timestamp};
 
 use crate::Policy;
-use crate::plan::{Eviction, Plan};
+use crate::elastic::ElasticPool;
+use crate::plan::{Eviction, Plan, Resize, ResizeCause};
 use crate::view::{ClusterView, NodeAvailability, NodeView, Target};
 
 /// Scaling decision for the nodes of one cluster.
@@ -25,6 +26,8 @@ pub struct Scaling<'a> {
     pub retire: Vec<&'a NodeId>,
     /// Busy leaving nodes whose jobs must be evicted first.
     pub evict: Vec<(&'a NodeView<'a>, Eviction)>,
+    /// Busy leaving nodes that stay until their jobs end. Elastic jobs give them up at once.
+    pub shrink: Vec<&'a NodeView<'a>>,
 }
 
 pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Policy) -> Scaling<'a> {
@@ -56,9 +59,10 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
         return scaling;
     }
     // Nodes beyond the maximum go at once. Nodes that are merely not needed go only after the idle timeout.
+    let surplus = ElasticPool::new(cluster, &scaling.leaving).surplus_nodes();
     let mut at_once = live.len().saturating_sub(max_nodes(cluster.target));
-    // Cheapest to preempt first; among equals the youngest.
-    live.sort_by_key(|node| (preemption_cost(node.availability), Reverse(node.index)));
+    // Cheapest to preempt first, surplus nodes of elastic jobs before others; among equals the youngest.
+    live.sort_by_key(|node| (preemption_cost(node.availability), !surplus.contains(node.id), Reverse(node.index)));
     for node in live {
         if excess == 0 {
             break;
@@ -71,7 +75,7 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
         scaling.leaving.insert(node.id);
         match (node.availability, eviction(cluster.target)) {
             (NodeAvailability::Busy(_), Some(how)) => scaling.evict.push((node, how)),
-            (NodeAvailability::Busy(_), None) => {}
+            (NodeAvailability::Busy(_), None) => scaling.shrink.push(node),
             _ => scaling.retire.push(node.id),
         }
     }
@@ -80,16 +84,39 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
 
 impl Scaling<'_> {
     pub fn add_to(&self, cluster: &ClusterView, plan: &mut Plan) {
+        let elastic = ElasticPool::new(cluster, &self.leaving);
         if self.allocate > 0 {
             plan.allocate.push((cluster.key.clone(), self.allocate));
         }
         plan.retire.extend(self.retire.iter().map(|id| (*id).clone()));
-        for (node, how) in &self.evict {
-            if let NodeAvailability::Busy(job) = node.availability {
-                let wanted = plan.evict.entry(job.clone()).or_insert(*how);
-                *wanted = (*wanted).max(*how);
+        let mut smaller: BTreeMap<&JobKey, (Vec<NodeId>, ResizeCause)> = BTreeMap::new();
+        let evict = self.evict.iter().map(|(node, how)| (*node, Some(*how)));
+        for (node, how) in evict.chain(self.shrink.iter().map(|node| (*node, None))) {
+            let NodeAvailability::Busy(job) = node.availability else { continue };
+            if cluster.target != Target::Deleting && elastic.survives(job) {
+                let cause = match how {
+                    Some(Eviction::Preempt) => ResizeCause::Preempted,
+                    _ => ResizeCause::ClusterResized,
+                };
+                // A preemption has its own grace period, whatever the node was to be given back for before.
+                if node.releasing.is_none() || cause == ResizeCause::Preempted {
+                    let (nodes, of_all) = smaller.entry(job).or_insert_with(|| (Vec::new(), cause.clone()));
+                    nodes.push(node.id.clone());
+                    if cause == ResizeCause::Preempted {
+                        *of_all = cause;
+                    }
+                }
+            } else if let Some(how) = how {
+                let wanted = plan.evict.entry(job.clone()).or_insert(how);
+                *wanted = (*wanted).max(how);
             }
         }
+        plan.resize.extend(smaller.into_iter().map(|(job, (remove, cause))| Resize {
+            job: job.clone(),
+            add: Vec::new(),
+            remove,
+            cause,
+        }));
         if cluster.target == Target::Deleting {
             let all = [Priority::High, Priority::Normal, Priority::Low];
             let queued = all.into_iter().flat_map(|priority| cluster.jobs.waiting(priority)).map(|job| job.key);
@@ -126,10 +153,16 @@ fn demand(cluster: &ClusterView, live: &[&NodeView], max: usize) -> usize {
             break;
         }
         if job.node_count <= max {
-            demand += job.node_count;
+            demand += job.demand(max);
         }
     }
-    demand
+    demand + missing_in_elastic_jobs(cluster)
+}
+
+/// Nodes that running elastic jobs have fewer than they asked for.
+fn missing_in_elastic_jobs(cluster: &ClusterView) -> usize {
+    let elastic = cluster.jobs.elastic().filter_map(|job| job.elastic);
+    elastic.map(|elastic| elastic.range.asked.saturating_sub(elastic.nodes.len())).sum()
 }
 
 /// Whether an autoScale cluster may release a node that it does not need now. A preparing node must become idle first,

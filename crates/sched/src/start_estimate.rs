@@ -56,8 +56,17 @@ pub(crate) struct StartEstimator {
 }
 
 impl StartEstimator {
-    pub fn new(view: &ClusterView, forecast: &Forecast, idle: usize, now: Timestamp, times: &dyn RunTimes) -> Self {
+    pub fn new(
+        view: &ClusterView,
+        forecast: &Forecast,
+        idle: usize,
+        (now, release_timeout): (Timestamp, Duration),
+        times: &dyn RunTimes,
+    ) -> Self {
         let mut free = BTreeMap::from([((now, Basis::Nodes), idle + forecast.coming)]);
+        if forecast.returning > 0 {
+            *free.entry((now.plus(release_timeout), Basis::Nodes)).or_default() += forecast.returning;
+        }
         let started = view.jobs.running().map(|job| (job.key, job.started));
         let started: HashMap<_, _> = started.collect();
         for (ends_by, job, nodes) in &forecast.ends {

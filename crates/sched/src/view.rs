@@ -65,6 +65,8 @@ pub struct NodeView<'a> {
     pub host: Option<&'a str>,
     /// The node is being preempted: its job is evicted, then the node is released and replaced.
     pub preempted: bool,
+    /// Time by which an elastic job frees the node at the latest, if it was told to.
+    pub releasing: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,19 +88,53 @@ pub struct RunningView<'a> {
     pub started: Timestamp,
     /// End by the job's wall-clock limit; the present time for a job that is being stopped.
     pub ends_by: Timestamp,
+    /// `None` for a gang of a fixed size, and for a job that is being stopped.
+    pub elastic: Option<RunningElastic<'a>>,
+}
+
+/// Numbers of nodes of an elastic job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElasticRange {
+    pub min: usize,
+    pub max: usize,
+    /// Up to this number, clusters with auto-scale get new nodes for the job.
+    pub asked: usize,
+}
+
+/// Size of a running elastic job.
+#[derive(Clone, Copy, Debug)]
+pub struct RunningElastic<'a> {
+    pub range: ElasticRange,
+    pub priority: Priority,
+    /// Submission number.
+    pub sequence: u64,
+    /// All its nodes in rank order. The last ones are given back first.
+    pub nodes: &'a [NodeId],
+    /// Start, or last change of the number of nodes.
+    pub resized: Timestamp,
 }
 
 /// Queued job.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitingView<'a> {
     pub key: &'a JobKey,
+    pub priority: Priority,
     /// Submission number.
     pub sequence: u64,
     pub submitted: Timestamp,
-    /// Nodes of the gang; at least one.
+    /// Nodes with which it starts; at least one. The minimum of an elastic job.
     pub node_count: usize,
+    /// `None` for a gang of a fixed size.
+    pub elastic: Option<ElasticRange>,
     /// Wall-clock limit.
     pub limit: Duration,
+}
+
+impl WaitingView<'_> {
+    /// Nodes for which a cluster with auto-scale grows.
+    pub fn demand(&self, most: usize) -> usize {
+        self.elastic.map_or(self.node_count, |elastic| elastic.asked.min(most).max(self.node_count))
+    }
 }
 
 pub type WaitingIter<'j> = Box<dyn Iterator<Item = WaitingView<'j>> + 'j>;
@@ -111,6 +147,11 @@ pub trait Jobs {
 
     /// Jobs that hold nodes, in any order.
     fn running(&self) -> RunningIter<'_>;
+
+    /// Running jobs whose `elastic` is set. Implementations skip the others without making a view of them.
+    fn elastic(&self) -> RunningIter<'_> {
+        Box::new(self.running().filter(|job| job.elastic.is_some()))
+    }
 
     /// Longest recent run time of jobs in the same experiment; `None` if none has succeeded.
     fn longest_run(&self, job: &JobKey) -> Option<Duration>;

@@ -8,6 +8,7 @@ use corro_model::{JobKey, Timestamp};
 
 use crate::Policy;
 use crate::backfill::{BackfillState, Verdict, Wait};
+use crate::elastic::ElasticPool;
 use crate::forecast::Forecast;
 use crate::order::in_order;
 use crate::scale::Scaling;
@@ -35,6 +36,13 @@ pub enum Unblock<'a> {
     /// Nodes that are starting become ready.
     NodesCome {
         nodes: usize,
+    },
+    /// Elastic jobs give nodes back, by the given time at the latest; `more` further jobs are not named.
+    NodesReturn {
+        nodes: usize,
+        jobs: Vec<&'a JobKey>,
+        more: usize,
+        by: Timestamp,
     },
     /// These jobs end, each at the given time at the latest; `more` further jobs are not named.
     JobsEnd {
@@ -80,7 +88,8 @@ pub fn explain_waits<'a>(
     let mut backfill = BackfillState::new(view, scaling, now, policy);
     let cluster =
         Cluster { view, scaling, forecast: Forecast::new(view, scaling, now, policy), idle: backfill.idle, now };
-    let mut estimator = StartEstimator::new(view, &cluster.forecast, cluster.idle, now, times);
+    let release_timeout = policy.release_timeout;
+    let mut estimator = StartEstimator::new(view, &cluster.forecast, cluster.idle, (now, release_timeout), times);
     // Jobs and nodes up to and including the job under examination.
     let (mut position, mut demand) = (0, 0);
     for job in in_order(&*view.jobs, now, policy) {
@@ -132,7 +141,7 @@ impl<'a> Cluster<'a> {
         match wait {
             Wait::ClusterTooSmall { most } => ways.extend(self.suggest_growth(needs.saturating_sub(most))),
             Wait::NodesBusy { idle } => {
-                let missing = needs.saturating_sub(idle);
+                let missing = needs.saturating_sub(idle + self.forecast.returning);
                 let coming = self.forecast.coming.min(missing);
                 if coming > 0 {
                     ways.push(Unblock::NodesCome { nodes: coming });
@@ -149,6 +158,12 @@ impl<'a> Cluster<'a> {
                 if short == 0 {
                     ways.extend(self.suggest_growth(missing - coming));
                 }
+            }
+            Wait::NodesReturn { nodes, by } => {
+                let mut jobs = ElasticPool::new(self.view, &self.scaling.leaving).givers();
+                let more = jobs.len().saturating_sub(MAX_NAMED_JOBS);
+                jobs.truncate(MAX_NAMED_JOBS);
+                ways.push(Unblock::NodesReturn { nodes, jobs, more, by });
             }
             Wait::Behind { first } => {
                 ways.push(first_starts(first));

@@ -185,7 +185,7 @@ proptest! {
             for _ in 0..allocated(&plan, "low") {
                 let index = low.nodes.last().map_or(101, |node| node.index + 1);
                 let (id, kind) = (node_id(index), Kind::Idle);
-                low.nodes.push(Node { id, index, kind, since: 0, host: None, preempted: false });
+                low.nodes.push(Node { id, index, kind, since: 0, host: None, preempted: false, releasing: None });
             }
             // Retired nodes are gone by the next round; preempted ones are marked.
             low.nodes.retain(|node| !plan.retire.contains(&node.id));

@@ -163,6 +163,7 @@ fn waits(nodes: &str, running: &str, queue: &str) -> BTreeMap<String, String> {
             Some(Wait::ClusterTooSmall { most }) => format!("more than {most}"),
             Some(Wait::NodesBusy { idle }) => format!("{idle} idle"),
             Some(Wait::Behind { first }) => format!("behind {}", name(first)),
+            Some(Wait::NodesReturn { nodes, .. }) => format!("{nodes} come back"),
             Some(Wait::WouldDelay { first, .. }) => format!("would delay {}", name(first)),
         };
         format!("{} {wait}", explanation.position)
@@ -203,6 +204,7 @@ fn every_queued_job_knows_what_would_unblock_it() {
             Unblock::NodesMended { nodes } => format!("mend {nodes}"),
             Unblock::CoresFree { nodes } => format!("cores {nodes}"),
             Unblock::Resize { to } => format!("resize {to}"),
+            Unblock::NodesReturn { nodes, .. } => format!("{nodes} come back"),
             Unblock::RaiseMaximum { to } => format!("maximum {to}"),
         };
         let explanations = world.explain_waits(&POLICY, &NoHistory, |explanation| {

@@ -65,6 +65,7 @@ pub fn cluster_view<'a>(
         since: clock.rebase(node.since()),
         host: node.host.as_deref(),
         preempted: node.preempted().is_some(),
+        releasing: None,
     };
     ClusterView {
         key,
@@ -89,7 +90,7 @@ fn running_view<'a>(key: &'a JobKey, job: &JobRecord, clock: &Timeline) -> Runni
         }
         _ => limit,
     };
-    RunningView { key, started, ends_by }
+    RunningView { key, started, ends_by, elastic: None }
 }
 
 /// Number of recent jobs of an experiment that determine its usual run time.
@@ -103,11 +104,13 @@ struct ClusterJobs<'a> {
 
 impl Jobs for ClusterJobs<'_> {
     fn waiting(&self, priority: Priority) -> WaitingIter<'_> {
-        Box::new(self.state.queued_jobs_at(self.cluster, priority).map(|job| WaitingView {
+        Box::new(self.state.queued_jobs_at(self.cluster, priority).map(move |job| WaitingView {
             key: job.key,
+            priority,
             sequence: job.sequence,
             submitted: self.clock.rebase(job.submitted),
             node_count: job.node_count.max(1) as usize,
+            elastic: None,
             limit: job.limit,
         }))
     }

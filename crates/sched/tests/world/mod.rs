@@ -1,7 +1,8 @@
 //! Simulated cluster for planner tests, written in a compact notation or generated at random; a test advances its time.
 //!
 //! Nodes are words: `.` idle, `+` preparing, `*` allocating, `x` unusable, `!` lost, `-` leaving, a job's name for a
-//! node that runs it. Jobs are `NAME:NODES@LIMIT`, limits in seconds; `^` before the name is high priority, `_` low.
+//! node that runs it. Jobs are `NAME:NODES@LIMIT`, limits in seconds; `^` before the name is high priority, `_` low. The
+//! nodes of an elastic job are `MIN-ASKED-MAX`.
 
 #![allow(dead_code, reason = "each suite uses its part")]
 
@@ -25,6 +26,8 @@ pub struct World {
     pub jobs: Vec<Job>,
     /// Longest recent run time, the same for all jobs, in seconds.
     pub longest_run: Option<u64>,
+    /// Seconds that an elastic job takes to free a node, unless the planner's limit is shorter.
+    pub release_takes: u64,
     key: ClusterKey,
 }
 
@@ -36,6 +39,8 @@ pub struct Node {
     pub since: u64,
     pub host: Option<String>,
     pub preempted: bool,
+    /// Second at which the elastic job frees it, and the latest one.
+    pub releasing: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +60,11 @@ pub struct Job {
     pub priority: Priority,
     pub submitted: u64,
     pub needs: usize,
+    /// Minimum and maximum of an elastic job, whose `needs` is the number asked for.
+    pub elastic: Option<(usize, usize)>,
+    /// Nodes of a running elastic job in rank order, and the second of the last change.
+    pub nodes: Vec<NodeId>,
+    pub resized: u64,
     pub limit: u64,
     /// Actual run time; never longer than the limit.
     pub takes: u64,
@@ -95,6 +105,7 @@ impl World {
             nodes: Vec::new(),
             jobs: Vec::new(),
             longest_run: None,
+            release_takes: 10,
             key,
         }
     }
@@ -119,7 +130,10 @@ impl World {
         }
         for word in running.split_whitespace() {
             let job = world.read_job(word);
-            world.jobs.push(Job { started: Some(world.now), ..job });
+            let (started, resized) = (Some(world.now), hour_ago);
+            let nodes = world.nodes.iter().filter(|node| node.kind == Kind::Busy(job.key.clone()));
+            let nodes = nodes.map(|node| node.id.clone()).collect();
+            world.jobs.push(Job { started, resized, nodes, ..job });
         }
         for word in queue.split_whitespace() {
             let job = world.read_job(word);
@@ -140,14 +154,27 @@ impl World {
 
     pub fn add_node(&mut self, kind: Kind, since: u64) {
         let index = self.nodes.last().map_or(1, |node| node.index + 1);
-        self.nodes.push(Node { id: node_id(index), index, kind, since, host: None, preempted: false });
+        self.nodes.push(Node { id: node_id(index), index, kind, since, host: None, preempted: false, releasing: None });
     }
 
     pub fn submit(&mut self, priority: Priority, needs: usize, limit: u64, takes: u64) -> JobKey {
         let key = key(&format!("j{}", self.jobs.len()));
         let (started, ended, submitted) = (None, None, self.now);
         let takes = takes.min(limit);
-        self.jobs.push(Job { key: key.clone(), priority, submitted, needs, limit, takes, started, ended });
+        let (elastic, nodes, resized) = (None, Vec::new(), 0);
+        self.jobs.push(Job {
+            key: key.clone(),
+            priority,
+            submitted,
+            needs,
+            elastic,
+            nodes,
+            resized,
+            limit,
+            takes,
+            started,
+            ended,
+        });
         key
     }
 
@@ -159,9 +186,16 @@ impl World {
         };
         let (name, numbers) = word.split_once(':').expect("NAME:NODES@LIMIT");
         let (needs, limit) = numbers.split_once('@').unwrap_or((numbers, "3600"));
-        let (needs, limit) = (needs.parse().expect("nodes"), limit.parse().expect("seconds"));
+        let mut counts = needs.split('-').map(|count| count.parse().expect("nodes"));
+        let (first, limit) = (counts.next().expect("nodes"), limit.parse().expect("seconds"));
+        // `MIN-ASKED-MAX`
+        let (needs, elastic) = match (counts.next(), counts.next()) {
+            (Some(asked), Some(max)) => (asked, Some((first, max))),
+            _ => (first, None),
+        };
         let (submitted, started, ended) = (self.now, None, None);
-        Job { key: key(name), priority, submitted, needs, limit, takes: limit, started, ended }
+        let (nodes, resized) = (Vec::new(), 0);
+        Job { key: key(name), priority, submitted, needs, elastic, nodes, resized, limit, takes: limit, started, ended }
     }
 
     pub fn job(&self, key: &JobKey) -> &Job {
@@ -185,7 +219,15 @@ impl World {
                 Kind::Unusable => NodeAvailability::Unusable,
                 Kind::Lost => NodeAvailability::Lost,
             };
-            NodeView { id: &n.id, index, availability, since, host: n.host.as_deref(), preempted: n.preempted }
+            NodeView {
+                id: &n.id,
+                index,
+                availability,
+                since,
+                host: n.host.as_deref(),
+                preempted: n.preempted,
+                releasing: n.releasing.map(|(_, by)| at(by)),
+            }
         });
         ClusterView {
             key: &self.key,
@@ -216,11 +258,35 @@ impl World {
         for placement in &plan.placements {
             let job = self.jobs.iter_mut().find(|job| job.key == placement.job).expect("a job of this world");
             assert_eq!(job.started.replace(now), None, "a job starts once");
-            assert_eq!(placement.nodes.len(), job.needs, "a gang starts whole");
+            match job.elastic {
+                None => assert_eq!(placement.nodes.len(), job.needs, "a gang starts whole"),
+                Some((min, max)) => {
+                    assert!((min..=max).contains(&placement.nodes.len()), "an elastic job in its range")
+                }
+            }
+            (job.nodes, job.resized) = (placement.nodes.clone(), now);
             for id in &placement.nodes {
                 let node = self.nodes.iter_mut().find(|node| node.id == *id).expect("a node of this world");
                 assert_eq!(node.kind, Kind::Idle, "a node runs one job");
                 (node.kind, node.since) = (Kind::Busy(placement.job.clone()), now);
+            }
+        }
+        for resize in &plan.resize {
+            let job = self.jobs.iter_mut().find(|job| job.key == resize.job).expect("a job of this world");
+            assert!(job.started.is_some() && job.ended.is_none(), "a running job changes");
+            job.resized = now;
+            job.nodes.extend(resize.add.iter().cloned());
+            for node in &mut self.nodes {
+                if resize.add.contains(&node.id) {
+                    assert_eq!(node.kind, Kind::Idle, "a node runs one job");
+                    (node.kind, node.since) = (Kind::Busy(resize.job.clone()), now);
+                }
+                if resize.remove.contains(&node.id) {
+                    assert_eq!(node.kind, Kind::Busy(resize.job.clone()), "a job gives what it has");
+                    let by = now + policy.release_timeout.as_secs();
+                    let (first, latest) = node.releasing.unwrap_or((now + self.release_takes.min(by - now), by));
+                    node.releasing = Some((first, latest));
+                }
             }
         }
         self.nodes.retain(|node| !plan.retire.contains(&node.id));
@@ -234,11 +300,17 @@ impl World {
     pub fn pass_second(&mut self) {
         self.now += 1;
         let now = self.now;
+        for node in &mut self.nodes {
+            if node.releasing.is_some_and(|(at, _)| at <= now) {
+                (node.kind, node.since, node.releasing) = (Kind::Idle, now, None);
+                self.jobs.iter_mut().for_each(|job| job.nodes.retain(|id| *id != node.id));
+            }
+        }
         for job in self.jobs.iter_mut().filter(|job| job.ended.is_none()) {
             if job.started.is_some_and(|started| started + job.takes <= now) {
                 job.ended = Some(now);
                 for node in self.nodes.iter_mut().filter(|node| node.kind == Kind::Busy(job.key.clone())) {
-                    (node.kind, node.since) = (Kind::Idle, now);
+                    (node.kind, node.since, node.releasing) = (Kind::Idle, now, None);
                 }
             }
         }
@@ -268,23 +340,36 @@ impl Jobs for JobList<'_> {
             self.0.iter().enumerate().filter(move |(_, job)| job.priority == priority && job.started.is_none());
         Box::new(queued.map(|(i, job)| WaitingView {
             key: &job.key,
+            priority: job.priority,
             sequence: i as u64,
             submitted: at(job.submitted),
-            node_count: job.needs,
+            node_count: job.elastic.map_or(job.needs, |(min, _)| min),
+            elastic: range(job),
             limit: Duration::from_secs(job.limit),
         }))
     }
 
     fn running(&self) -> RunningIter<'_> {
-        Box::new(self.0.iter().filter(|job| job.ended.is_none()).filter_map(|job| {
+        Box::new(self.0.iter().enumerate().filter(|(_, job)| job.ended.is_none()).filter_map(|(i, job)| {
             let started = job.started?;
-            Some(RunningView { key: &job.key, started: at(started), ends_by: at(started + job.limit) })
+            let elastic = range(job).map(|range| RunningElastic {
+                range,
+                priority: job.priority,
+                sequence: i as u64,
+                nodes: &job.nodes,
+                resized: at(job.resized),
+            });
+            Some(RunningView { key: &job.key, started: at(started), ends_by: at(started + job.limit), elastic })
         }))
     }
 
     fn longest_run(&self, _: &JobKey) -> Option<Duration> {
         self.1.map(Duration::from_secs)
     }
+}
+
+fn range(job: &Job) -> Option<ElasticRange> {
+    job.elastic.map(|(min, max)| ElasticRange { min, max, asked: job.needs })
 }
 
 /// No history: no job has ever ended.

@@ -165,6 +165,10 @@ impl StatusBuilder<'_> {
                     self.pending_nodes()
                 )
             }
+            Wait::NodesReturn { nodes, .. } => format!(
+                "the job needs {needs} of cluster {cluster}, and elastic jobs give {} back for it",
+                pluralize(nodes, "node")
+            ),
             Wait::Behind { first } => {
                 let ahead = match explanation.position.saturating_sub(1) {
                     1 => format!("1 job of cluster {cluster} comes first:"),
@@ -201,6 +205,14 @@ impl StatusBuilder<'_> {
                     named.push(format!("{} must end too", pluralize(*more, "more job")));
                 }
                 format!("{}: {}", pluralize(*nodes, "more idle node"), named.join(", "))
+            }
+            Unblock::NodesReturn { nodes, jobs, more, by } => {
+                let mut named: Vec<_> = jobs.iter().map(|giver| self.name(giver, job)).collect();
+                if *more > 0 {
+                    named.push(pluralize(*more, "more job"));
+                }
+                let (nodes, named) = (pluralize(*nodes, "node"), named.join(", "));
+                format!("{nodes} that {named} gives back, by {} at the latest", format_time(*by))
             }
             Unblock::FirstStarts { first, by } => {
                 let by = by.map_or_else(String::new, |by| format!(", by {} at the latest", format_time(by)));
@@ -320,7 +332,8 @@ fn reason(wait: Option<Wait>) -> WaitReason {
     match wait {
         None => WaitReason::Starting,
         Some(Wait::ClusterTooSmall { .. }) => WaitReason::ClusterTooSmall,
-        Some(Wait::NodesBusy { .. }) => WaitReason::NodesBusy,
+        // Clients of earlier versions know no further reason.
+        Some(Wait::NodesBusy { .. } | Wait::NodesReturn { .. }) => WaitReason::NodesBusy,
         Some(Wait::Behind { .. }) => WaitReason::Behind,
         Some(Wait::WouldDelay { .. }) => WaitReason::WouldDelay,
     }
