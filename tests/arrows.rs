@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("mount", &["base", "model", "client"]),
     ("launch", &["base", "elastic"]),
     ("file-service", &["model", "shares"]),
-    ("server", &["base", "docs", "model", "metrics", "sched", "store", "shares", "file-service"]),
+    ("server", &["base", "docs", "elastic", "model", "metrics", "sched", "store", "shares", "file-service"]),
     ("agent", &["base", "model", "metrics", "shares", "client", "mount", "launch"]),
     ("hosting", &["base", "model", "client", "server", "agent"]),
     (

@@ -280,7 +280,7 @@ impl World {
 }
 
 fn task(attempt: &AttemptId, phase: TaskPhase) -> LocalTask {
-    LocalTask::new(ObservedTask { attempt: attempt.clone(), phase, exits: Vec::new() })
+    LocalTask::new(ObservedTask { attempt: attempt.clone(), phase, exits: Vec::new(), elastic: None })
 }
 
 pub fn failure(at: corro_model::Timestamp) -> TaskFailure {

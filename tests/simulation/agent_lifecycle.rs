@@ -89,6 +89,7 @@ impl World {
             attempt,
             phase: TaskPhase::Ended { failure: Some(failure(time)) },
             exits: Vec::new(),
+            elastic: None,
         };
         let begun = agent.journal.clone();
         let task = begun.map(|begun| begun.ended.unwrap_or_else(|| interrupted(begun.attempt)));

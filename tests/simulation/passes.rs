@@ -12,7 +12,7 @@ use corro_server::gateway::{ChangedNodes, NodeObservation};
 use corro_server::reconcile::ReconcileConfig;
 use corro_server::reconcile::dirty_tracking::{FollowUp, changed_jobs, follow_up_of};
 use corro_server::reconcile::pass;
-use corro_server::reconcile::pass_input::{GangAddresses, PassInput, PassScope};
+use corro_server::reconcile::pass_input::{GangMemory, PassInput, PassScope};
 use corro_server::reconcile::publish::DesiredStateSink;
 use corro_server::reconcile::steps::{Step, apply};
 use corro_server::{NewNode, Provider, SchedulingConfig};
@@ -83,11 +83,11 @@ impl World {
             config: &config,
             provider: &timed.provider,
         };
-        let known_addresses = server.addresses.clone();
-        let (steps, mut goals) = pass::decide_scoped(&input, scope, &mut server.addresses);
+        let known_memory = server.memory.clone();
+        let (steps, mut goals) = pass::decide_scoped(&input, scope, &mut server.memory);
         if !full {
             self.stats.incremental += 1;
-            check_incremental_pass(&input, &steps, server.last_timed_inputs.as_ref(), &known_addresses);
+            check_incremental_pass(&input, &steps, server.last_timed_inputs.as_ref(), &known_memory);
         }
         let left = follow_up_of(&steps, &before, &server.observations);
         server.removing.retain(|node| !gone.contains(node));
@@ -119,7 +119,7 @@ impl World {
             changed,
             &server.observations,
             &Timeline::starting(time),
-            &mut server.addresses,
+            &mut server.memory,
         ));
         let moved = state_changed || self.disk.revision != before.revision;
         self.publish(&changes, goals, full || moved);
@@ -220,9 +220,9 @@ impl Server {
 
 /// Every step of a full pass was also found by the incremental one, except those caused by time alone: they disappear when the
 /// clock is set back to the last full pass.
-fn check_incremental_pass(input: &PassInput, steps: &[Step], last: Option<&TimedInputs>, addresses: &GangAddresses) {
+fn check_incremental_pass(input: &PassInput, steps: &[Step], last: Option<&TimedInputs>, memory: &GangMemory) {
     let found: BTreeSet<String> = steps.iter().map(name).collect();
-    let everything = |input: &PassInput| pass::decide_scoped(input, PassScope::Full, &mut addresses.clone()).0;
+    let everything = |input: &PassInput| pass::decide_scoped(input, PassScope::Full, &mut memory.clone()).0;
     let missing: Vec<String> = everything(input).iter().map(name).filter(|step| !found.contains(step)).collect();
     if missing.is_empty() {
         return;
@@ -326,6 +326,7 @@ fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder 
         lost_attempts: Vec::new(),
         working_directory: None,
         prefix_output_with_rank: false,
+        elastic: false,
         python_environment: None,
     }
 }

@@ -8,7 +8,7 @@ use corro_model::{AttemptId, NodeId};
 use corro_server::gateway::{ChangedNodes, NodeObservation, assign_node, is_valid_credential};
 use corro_server::reconcile::dirty_tracking::DirtyTracker;
 use corro_server::reconcile::nodes::leaving_nodes;
-use corro_server::reconcile::pass_input::GangAddresses;
+use corro_server::reconcile::pass_input::GangMemory;
 use corro_server::reconcile::publish::DesiredStatePublisher;
 use corro_store::Timeline;
 use corro_store::encryption::digest;
@@ -29,7 +29,7 @@ pub struct Server {
     pub observations: BTreeMap<NodeId, NodeObservation>,
     pub dirty: DirtyTracker,
     pub publisher: DesiredStatePublisher,
-    pub addresses: GangAddresses,
+    pub memory: GangMemory,
     /// Attempts with a rank that reported success.
     pub reported_done: BTreeSet<AttemptId>,
     pub gone: BTreeSet<NodeId>,
@@ -63,7 +63,7 @@ impl World {
                 observations: BTreeMap::new(),
                 dirty: DirtyTracker::new(self.disk.clone()),
                 publisher: DesiredStatePublisher::default(),
-                addresses: GangAddresses::new(),
+                memory: GangMemory::default(),
                 reported_done: BTreeSet::new(),
                 gone: BTreeSet::new(),
                 removing: BTreeSet::new(),

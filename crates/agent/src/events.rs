@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use corro_model::AttemptId;
 use corro_model::batchai::BatchAiError;
-use corro_model::node::{DesiredNode, RankExit, TaskPhase};
+use corro_model::node::{DesiredNode, ObservedElastic, RankExit, TaskPhase};
 
 /// One fact about the node or its task.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub enum Event {
     Fenced(String),
     Phase(AttemptId, TaskPhase),
     Exited(AttemptId, RankExit),
+    /// The processes of an elastic attempt on this node.
+    Elastic(AttemptId, Box<ObservedElastic>),
     /// Estimated end of the attempt, from the epochs that its processes print.
     ExpectedEnd(AttemptId, Instant),
     /// Processes or a container of a task cannot be ended. This node must get no further task.
@@ -45,6 +47,10 @@ impl Reporter {
 
     pub async fn expected_end(&self, at: Instant) {
         let _ = self.events.send(Event::ExpectedEnd(self.attempt.clone(), at)).await;
+    }
+
+    pub async fn elastic(&self, observed: ObservedElastic) {
+        let _ = self.events.send(Event::Elastic(self.attempt.clone(), Box::new(observed))).await;
     }
 
     pub async fn exited(&self, exit: RankExit) {

@@ -50,6 +50,7 @@ pub fn order(n_nodes: u32) -> TaskOrder {
         lost_attempts: Vec::new(),
         working_directory: None,
         prefix_output_with_rank: false,
+        elastic: false,
         python_environment: None,
     }
 }

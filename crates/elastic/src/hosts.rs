@@ -12,13 +12,13 @@ const MAX_FAILED_STARTS: u32 = 3;
 /// Delay of a start after such a failure; doubles with each.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HostTable {
     hosts: Vec<HostRecord>,
     random: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct HostRecord {
     name: String,
     /// 0: discovery does not list the host now.

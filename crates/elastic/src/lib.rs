@@ -18,6 +18,6 @@ mod settings;
 
 pub use action::{Action, Change, Generation, Member, Outcome, ProcessId};
 pub use discovery::{DiscoveryError, parse_hosts};
-pub use driver::Driver;
+pub use driver::{Driver, Resumed};
 pub use place::{ADDED, DISMISSED, REMOVED, place_text};
 pub use settings::{Host, OnFailure, Settings};

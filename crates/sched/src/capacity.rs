@@ -151,7 +151,8 @@ fn preemption_candidates<'a>(
             NodeAvailability::Busy(job) => Some(job),
             _ => None,
         };
-        let cost = (preemption_cost(node.availability), !surplus.contains(node.id));
+        let is_kept = !surplus.contains(node.id);
+        let cost = (preemption_cost(node.availability), node.releasing.is_none(), is_kept);
         (cost, Reverse(node.since), job, cluster.key, Reverse(node.index))
     });
     found

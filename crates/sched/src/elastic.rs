@@ -28,6 +28,7 @@ pub struct ElasticJob<'a> {
     resized: Timestamp,
     /// Nodes in rank order, without those that it gives back and those that leave the cluster.
     held: Vec<&'a NodeId>,
+    refused: &'a [NodeId],
     /// Whether nodes of it are being given back or are leaving.
     is_shrinking: bool,
 }
@@ -80,6 +81,7 @@ impl<'a> ElasticPool<'a> {
                 asked,
                 resized,
                 held,
+                refused: elastic.refused,
                 is_shrinking,
             });
         }
@@ -138,7 +140,7 @@ impl<'a> ElasticPool<'a> {
     pub fn grow(
         &self,
         starting: &[StartingJob<'a>],
-        mut idle: impl Iterator<Item = NodeId>,
+        idle: impl Iterator<Item = NodeId>,
         (now, policy): (Timestamp, &Policy),
         placements: &mut [Placement],
     ) -> Vec<Resize> {
@@ -148,37 +150,39 @@ impl<'a> ElasticPool<'a> {
             size: usize,
             asked: usize,
             max: usize,
+            refused: &'a [NodeId],
             added: Vec<NodeId>,
         }
+        let mut idle: Vec<NodeId> = idle.collect();
         let settled = |job: &&ElasticJob| !job.is_shrinking && now.since(job.resized) >= policy.settle_time;
-        let running = self
-            .jobs
-            .iter()
-            .filter(settled)
-            .map(|job| (job.key, job.priority, job.sequence, job.held.len(), job.asked, job.max));
-        let new = starting
-            .iter()
-            .map(|job| (job.key, job.priority, job.sequence, job.range.min, job.range.asked, job.range.max));
-        let mut candidates: Vec<_> = running
-            .chain(new)
-            .map(|(key, priority, sequence, size, asked, max)| Candidate {
-                key,
-                rank: (priority, sequence),
-                size,
-                asked,
-                max,
-                added: Vec::new(),
-            })
-            .collect();
+        let running = self.jobs.iter().filter(settled).map(|job| Candidate {
+            key: job.key,
+            rank: (job.priority, job.sequence),
+            size: job.held.len(),
+            asked: job.asked,
+            max: job.max,
+            refused: job.refused,
+            added: Vec::new(),
+        });
+        let new = starting.iter().map(|job| Candidate {
+            key: job.key,
+            rank: (job.priority, job.sequence),
+            size: job.range.min,
+            asked: job.range.asked,
+            max: job.range.max,
+            refused: &[],
+            added: Vec::new(),
+        });
+        let mut candidates: Vec<_> = running.chain(new).collect();
         loop {
-            let growing = candidates.iter_mut().filter(|job| job.size < job.max);
-            let next = growing.min_by_key(|job| {
+            let fits = |job: &&mut Candidate| job.size < job.max && idle.iter().any(|id| !job.refused.contains(id));
+            let next = candidates.iter_mut().filter(fits).min_by_key(|job| {
                 let (priority, sequence) = job.rank;
                 (job.size >= job.asked, Reverse(priority), job.size, sequence)
             });
             let Some(job) = next else { break };
-            let Some(node) = idle.next() else { break };
-            job.added.push(node);
+            let Some(first) = idle.iter().position(|id| !job.refused.contains(id)) else { break };
+            job.added.push(idle.remove(first));
             job.size += 1;
         }
         let mut resizes = Vec::new();

@@ -61,8 +61,11 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
     // Nodes beyond the maximum go at once. Nodes that are merely not needed go only after the idle timeout.
     let surplus = ElasticPool::new(cluster, &scaling.leaving).surplus_nodes();
     let mut at_once = live.len().saturating_sub(max_nodes(cluster.target));
-    // Cheapest to preempt first, surplus nodes of elastic jobs before others; among equals the youngest.
-    live.sort_by_key(|node| (preemption_cost(node.availability), !surplus.contains(node.id), Reverse(node.index)));
+    // Cheapest to preempt first; then what elastic jobs give back already, and their surplus; among equals the youngest.
+    live.sort_by_key(|node| {
+        let is_kept = !surplus.contains(node.id);
+        (preemption_cost(node.availability), node.releasing.is_none(), is_kept, Reverse(node.index))
+    });
     for node in live {
         if excess == 0 {
             break;

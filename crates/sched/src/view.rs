@@ -112,6 +112,8 @@ pub struct RunningElastic<'a> {
     pub nodes: &'a [NodeId],
     /// Start, or last change of the number of nodes.
     pub resized: Timestamp,
+    /// Nodes that it does not get again.
+    pub refused: &'a [NodeId],
 }
 
 /// Queued job.

@@ -111,6 +111,19 @@ fn a_smaller_cluster_makes_elastic_jobs_smaller() {
 }
 
 #[test]
+fn a_smaller_cluster_takes_the_same_nodes_until_they_are_free() {
+    let mut world = World::drawn(manual(4), "e e e e", "e:1-2-8", "");
+    world.target = manual(3);
+    assert_eq!(describe(&world.follow_plan(&POLICY)), "e -4 resized");
+    for _ in 0..10 {
+        assert_eq!(describe(&world.follow_plan(&POLICY)), "");
+        world.pass_second();
+    }
+    world.follow_plan(&POLICY);
+    assert_eq!((world.nodes.len(), world.busy_nodes(&key("e"))), (3, 3));
+}
+
+#[test]
 fn preempted_nodes_make_elastic_jobs_smaller() {
     let mut world = World::drawn(manual(3), "e e e", "e:2-2-8", "");
     world.nodes[0].preempted = true;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use corro_model::batchai::{Priority, ProvisioningState, VmPriority};
+use corro_model::batchai::{Elastic, Priority, ProvisioningState, VmPriority};
 use corro_model::state::{JobState, NodeState, Preemption, PreemptionCause};
 use corro_model::{ClusterKey, JobKey, NodeId, Timestamp, vm_size};
 use corro_sched::{
-    ClusterView, Jobs, NodeAvailability, NodeView, Policy, RegionCapacity, RunningIter, RunningView, Snapshot, Target,
-    WaitingIter, WaitingView,
+    ClusterView, ElasticRange, Jobs, NodeAvailability, NodeView, Policy, RegionCapacity, RunningElastic, RunningIter,
+    RunningView, Snapshot, Target, WaitingIter, WaitingView,
 };
 use corro_store::{ClusterRecord, JobRecord, NodeRecord, State, Timeline};
 
@@ -65,7 +65,7 @@ pub fn cluster_view<'a>(
         since: clock.rebase(node.since()),
         host: node.host.as_deref(),
         preempted: node.preempted().is_some(),
-        releasing: None,
+        releasing: releasing(state, id, node).map(|by| clock.rebase(by)),
     };
     ClusterView {
         key,
@@ -79,7 +79,7 @@ pub fn cluster_view<'a>(
     }
 }
 
-fn running_view<'a>(key: &'a JobKey, job: &JobRecord, clock: &Timeline) -> RunningView<'a> {
+fn running_view<'a>(key: &'a JobKey, job: &'a JobRecord, clock: &Timeline) -> RunningView<'a> {
     let now = clock.now();
     let started = job.state().started().map_or(now, |started| clock.rebase(started));
     let limit = started.plus(job.spec.constraints.max_wall_clock_time.0);
@@ -90,7 +90,28 @@ fn running_view<'a>(key: &'a JobKey, job: &JobRecord, clock: &Timeline) -> Runni
         }
         _ => limit,
     };
-    RunningView { key, started, ends_by, elastic: None }
+    RunningView { key, started, ends_by, elastic: running_elastic(job, started, clock) }
+}
+
+/// Size of an elastic job that may change. `None` while it is being stopped.
+fn running_elastic<'a>(job: &'a JobRecord, started: Timestamp, clock: &Timeline) -> Option<RunningElastic<'a>> {
+    let range = elastic_range(job.spec.node_count, job.spec.elastic?);
+    let JobState::Running { nodes, .. } = job.state() else { return None };
+    let resized = job.elastic().and_then(|elastic| elastic.resized()).map_or(started, |resized| clock.rebase(resized));
+    let (priority, sequence) = (job.spec.scheduling_priority, job.sequence);
+    let refused = job.elastic().map_or(&[][..], |elastic| &elastic.refused);
+    (!job.is_evicted()).then_some(RunningElastic { range, priority, sequence, nodes, resized, refused })
+}
+
+fn elastic_range(node_count: i32, elastic: Elastic) -> ElasticRange {
+    let count = |count: i32| count.max(1) as usize;
+    ElasticRange { min: count(elastic.min_node_count), max: count(elastic.max_node_count), asked: count(node_count) }
+}
+
+/// Time by which an elastic job frees the node, if it was asked to.
+fn releasing(state: &State, id: &NodeId, node: &NodeRecord) -> Option<Timestamp> {
+    let NodeState::Running { job, .. } = node.state() else { return None };
+    Some(state.jobs.get(job)?.elastic()?.release_of(id)?.by)
 }
 
 /// Number of recent jobs of an experiment that determine its usual run time.
@@ -109,14 +130,20 @@ impl Jobs for ClusterJobs<'_> {
             priority,
             sequence: job.sequence,
             submitted: self.clock.rebase(job.submitted),
-            node_count: job.node_count.max(1) as usize,
-            elastic: None,
+            node_count: job.elastic.map_or(job.node_count, |elastic| elastic.min_node_count).max(1) as usize,
+            elastic: job.elastic.map(|elastic| elastic_range(job.node_count, elastic)),
             limit: job.limit,
         }))
     }
 
     fn longest_run(&self, job: &JobKey) -> Option<Duration> {
         self.state.run_times(&job.experiment()).take(RECENT_RUNS).max()
+    }
+
+    fn elastic(&self) -> RunningIter<'_> {
+        let elastic = self.state.active_jobs_of(self.cluster).filter(|(_, job)| job.spec.elastic.is_some());
+        let views = elastic.map(|(key, job)| running_view(key, job, self.clock));
+        Box::new(views.filter(|job| job.elastic.is_some()))
     }
 
     fn running(&self) -> RunningIter<'_> {

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corro_model::batchai::Priority;
+use corro_model::batchai::{Elastic, Priority};
 use corro_model::state::JobState;
 use corro_model::{ClusterKey, ExperimentKey, JobKey, NodeId, Timestamp};
 use imbl::{OrdMap, OrdSet};
@@ -25,6 +25,7 @@ pub struct QueuedJob<'a> {
     pub sequence: u64,
     pub submitted: Timestamp,
     pub node_count: i32,
+    pub elastic: Option<Elastic>,
     pub limit: Duration,
 }
 
@@ -58,13 +59,15 @@ struct QueueEntry {
     job: Arc<JobRecord>,
     submitted: Timestamp,
     node_count: i32,
+    elastic: Option<Elastic>,
     limit: Duration,
 }
 
 impl QueueEntry {
     fn new(key: &JobKey, job: &Arc<JobRecord>) -> Self {
         let (submitted, limit) = (job.submitted(), job.spec.constraints.max_wall_clock_time.0);
-        Self { key: key.clone(), job: job.clone(), submitted, node_count: job.spec.node_count, limit }
+        let (node_count, elastic) = (job.spec.node_count, job.spec.elastic);
+        Self { key: key.clone(), job: job.clone(), submitted, node_count, elastic, limit }
     }
 }
 
@@ -94,8 +97,8 @@ impl Index {
         let queue_key = move |sequence| QueueKey { priority: Reverse(priority), sequence };
         let own = self.clusters.get(cluster).into_iter();
         let brief = |(queue_key, queued): (&'a QueueKey, &'a QueueEntry)| {
-            let QueueEntry { ref key, submitted, node_count, limit, .. } = *queued;
-            QueuedJob { key, sequence: queue_key.sequence, submitted, node_count, limit }
+            let QueueEntry { ref key, submitted, node_count, elastic, limit, .. } = *queued;
+            QueuedJob { key, sequence: queue_key.sequence, submitted, node_count, elastic, limit }
         };
         own.flat_map(move |own| own.queue.range(queue_key(0)..=queue_key(u64::MAX)).map(brief))
     }

@@ -2,6 +2,7 @@
 //! user wrote them; keys are in the tables.
 
 mod delivery;
+mod elastic;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::delivery::{DeliveryFailure, DeliveryRecord};
+pub use self::elastic::{ElasticRecord, Release};
 use crate::encryption::{Ciphertext, EncryptionError, Vault};
 
 /// Records of one kind by key. Persistent map: clones share structure.
@@ -200,6 +202,9 @@ pub struct JobRecord {
     /// Jobs of `dependsOn` that have not succeeded. The planner does not see the job while there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unmet_dependencies: Vec<JobKey>,
+    /// Size of an elastic job. Changed only by [`Txn`](crate::Txn).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) elastic: Option<Box<ElasticRecord>>,
     /// Nodes of the last attempt that has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) former_nodes: Vec<NodeId>,
@@ -257,12 +262,12 @@ impl JobRecord {
         let NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning } = job;
         let (attempts, evicted, loss, lost_attempts, state) = (0, None, None, Vec::new(), JobState::Queued);
         let (former_nodes, owner, failed_attempts, unmet_dependencies) = (Vec::new(), None, 0, Vec::new());
-        let (annotations, webhook) = (JobAnnotations::default(), None);
+        let (annotations, webhook, elastic) = (JobAnnotations::default(), None, None);
         #[rustfmt::skip]
         let record = Self {
             name, guid, sequence, cluster, spec: Arc::new(spec), secrets, fingerprint, segment, owner, provisioning,
-            attempts, evicted, annotations, loss, lost_attempts, webhook, failed_attempts, unmet_dependencies, former_nodes, state,
-            since: now,
+            attempts, evicted, annotations, loss, lost_attempts, webhook, failed_attempts, unmet_dependencies, elastic, former_nodes,
+            state, since: now,
         };
         record
     }
@@ -294,6 +299,11 @@ impl JobRecord {
     /// Attempts that failed and were followed by another. Counted by [`Txn::retry`](crate::Txn::retry).
     pub fn failed_attempts(&self) -> u32 {
         self.failed_attempts
+    }
+
+    /// Size of an elastic job that was placed.
+    pub fn elastic(&self) -> Option<&ElasticRecord> {
+        self.elastic.as_deref()
     }
 
     /// Submission time; `since` is the start of the present state.

@@ -2,13 +2,14 @@
 //! as a whole if the change fails.
 
 mod deliveries;
+mod sizes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use corro_model::batchai::BatchAiError;
 use corro_model::state::{JobEvent, JobState, NodeEvent, NodeState, Preemption, TransitionError, job, node};
-use corro_model::{JobKey, NodeId, Timestamp};
+use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
 use serde_json::{Value, json};
 
 use crate::history::{self, Actor, Event, SERVER};
@@ -215,6 +216,17 @@ impl Txn {
             attempt = Some(job.attempt());
         });
         let attempt = attempt.expect("the job took an event just now");
+        self.record_start_size(key, nodes.len(), now);
+        self.assign_nodes(key, &attempt, nodes, now)
+    }
+
+    fn assign_nodes(
+        &mut self,
+        key: &JobKey,
+        attempt: &AttemptId,
+        nodes: Vec<NodeId>,
+        now: Timestamp,
+    ) -> Result<(), TransitionError> {
         for id in nodes {
             let event = NodeEvent::Assigned { job: key.clone(), attempt: attempt.clone() };
             self.node_event(&id, event, now)?;

@@ -70,7 +70,7 @@ mod tests {
             gpu_errors: Vec::new(),
         };
         let attempt = AttemptId { job: "j".into(), number: 1 };
-        let task = ObservedTask { attempt, phase, exits: exits.iter().map(exit).collect() };
+        let task = ObservedTask { attempt, phase, exits: exits.iter().map(exit).collect(), elastic: None };
         ObservedNode { ready: true, task: Some(task), ..ObservedNode::default() }
     }
 

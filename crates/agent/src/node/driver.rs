@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use corro_model::AttemptId;
 use corro_model::node::{
-    DesiredNode, Login, ObservedNode, ObservedTask, SharedDiskProbe, TaskFailure, TaskPhase, Volume,
+    DesiredNode, Login, ObservedElastic, ObservedNode, ObservedTask, SharedDiskProbe, TaskFailure, TaskPhase, Volume,
 };
 
 use crate::AgentEnd;
@@ -70,6 +70,7 @@ impl Driver {
             attempt: record.attempt.clone(),
             phase: TaskPhase::Ended { failure: Some(task_errors::agent_restarted(&context.node)) },
             exits: Vec::new(),
+            elastic: None,
         };
         let task = record.as_ref().map(|record| record.ended.clone().unwrap_or_else(|| interrupted(record)));
         let local = LocalNode { task: task.map(LocalTask::new), ..LocalNode::default() };
@@ -136,6 +137,7 @@ impl Driver {
                         self.control.send_modify(|control| control.alone = true);
                         self.local.task.iter_mut().for_each(|task| task.gang_given = true);
                     }
+                    Action::UpdateWorld(world) => self.update_world(world),
                     Action::Stop(grace) => self.stop(grace),
                     Action::Clean => self.clean(),
                     Action::Retire => return Some(self.retire().await),
@@ -164,6 +166,12 @@ impl Driver {
             Event::Exited(attempt, exit) => {
                 if let Some(task) = self.task_for(&attempt) {
                     task.observed.exits.push(exit);
+                }
+            }
+            Event::Elastic(attempt, observed) => {
+                if let Some(task) = self.task_for(&attempt) {
+                    let world = task.world.as_deref().cloned();
+                    task.observed.elastic = Some(Box::new(ObservedElastic { world, ..*observed }));
                 }
             }
             Event::ExpectedEnd(attempt, at) => {

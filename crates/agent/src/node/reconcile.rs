@@ -1,13 +1,14 @@
 //! Decides the node's next action from the desired and the local state. The driver calls it after every event until
 //! there is no action, and executes the actions. Pure: never reads a clock, a disk or a process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use corro_model::AttemptId;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{
-    DesiredNode, DesiredTask, GangAddress, Goal, Login, ObservedNode, ObservedTask, SetupOrder, SshEndpoint, TaskOrder,
-    TaskPhase, Volume,
+    DesiredNode, DesiredTask, ElasticWorld, GangAddress, Goal, Login, ObservedNode, ObservedTask, SetupOrder,
+    SshEndpoint, TaskOrder, TaskPhase, Volume,
 };
 
 use crate::node::setup::SetupProgress;
@@ -39,6 +40,8 @@ pub struct LocalTask {
     pub observed: ObservedTask,
     /// The ranks have been ordered to start as soon as the node is prepared.
     pub gang_given: bool,
+    /// The decisions about an elastic attempt that were passed on.
+    pub world: Option<Arc<ElasticWorld>>,
     /// Grace of the stop that was requested.
     pub stopping: Option<Duration>,
     /// Its leftovers are being removed.
@@ -60,6 +63,8 @@ pub enum Action<'a> {
     Run(&'a GangAddress),
     /// Start the ranks as soon as the node is prepared, with the node's own rendezvous.
     RunAlone,
+    /// Run the processes of an elastic attempt by these decisions.
+    UpdateWorld(&'a Arc<ElasticWorld>),
     Stop(Duration),
     /// Remove the leftovers of an ended task.
     Clean,
@@ -90,7 +95,7 @@ pub fn next_action<'a>(desired: &'a DesiredNode, local: &LocalNode) -> Option<Ac
     if let Some(task) = &local.task {
         return match wanted {
             Some(wanted) if wanted.order.attempt == task.observed.attempt => {
-                remount(desired, local).or_else(|| steer(&wanted.goal, task))
+                remount(desired, local).or_else(|| steer(wanted, task))
             }
             _ => remove_unwanted(task),
         };
@@ -122,6 +127,9 @@ fn begin<'a>(wanted: &'a DesiredTask, local: &LocalNode) -> Action<'a> {
         Goal::Stop { .. } => Action::Decline(&wanted.order, DeclineReason::Stopped),
         // Ranks start only on nodes that reported to be prepared, which this agent did not.
         Goal::Run { .. } => Action::Decline(&wanted.order, DeclineReason::Restarted),
+        // Nothing is left of an earlier part in the same attempt: a node may leave an elastic job and come back.
+        Goal::Elastic { .. } if local.problem().is_some() => Action::Decline(&wanted.order, DeclineReason::NotReady),
+        Goal::Elastic { .. } => Action::Begin(&wanted.order),
         Goal::Prepare | Goal::PrepareAndRun if local.last_cleaned.as_ref() == Some(&wanted.order.attempt) => {
             Action::Decline(&wanted.order, DeclineReason::Restarted)
         }
@@ -132,15 +140,22 @@ fn begin<'a>(wanted: &'a DesiredTask, local: &LocalNode) -> Action<'a> {
     }
 }
 
-fn steer<'a>(goal: &'a Goal, task: &LocalTask) -> Option<Action<'a>> {
+fn steer<'a>(wanted: &'a DesiredTask, task: &LocalTask) -> Option<Action<'a>> {
     if task.has_ended() {
         return None;
     }
-    match goal {
+    match &wanted.goal {
         Goal::Prepare => None,
         Goal::Run { gang } => (!task.gang_given && task.stopping.is_none()).then_some(Action::Run(gang)),
         Goal::PrepareAndRun => (!task.gang_given && task.stopping.is_none()).then_some(Action::RunAlone),
         Goal::Stop { grace_ms } => stop(task, Duration::from_millis(*grace_ms)),
+        Goal::Elastic { world } => {
+            let own = wanted.order.hosts.get(wanted.order.host_idx).map(|host| &host.node);
+            let leaving = world.leaving.iter().find(|leaving| Some(&leaving.node) == own);
+            let grace = leaving.map(|leaving| Duration::from_millis(leaving.grace_ms));
+            let is_new = task.world.as_ref() != Some(world) && task.stopping.is_none();
+            grace.and_then(|grace| stop(task, grace)).or_else(|| is_new.then_some(Action::UpdateWorld(world)))
+        }
     }
 }
 
@@ -165,7 +180,7 @@ pub fn ended_by_stop(task: &ObservedTask) -> bool {
 
 impl LocalTask {
     pub fn new(observed: ObservedTask) -> LocalTask {
-        LocalTask { observed, gang_given: false, stopping: None, cleaning: false }
+        LocalTask { observed, gang_given: false, world: None, stopping: None, cleaning: false }
     }
 
     pub fn has_ended(&self) -> bool {

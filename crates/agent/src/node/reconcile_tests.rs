@@ -37,7 +37,7 @@ fn ready(task: Option<LocalTask>) -> LocalNode {
 }
 
 fn task(phase: TaskPhase) -> LocalTask {
-    LocalTask::new(ObservedTask { attempt: attempt(1), phase, exits: Vec::new() })
+    LocalTask::new(ObservedTask { attempt: attempt(1), phase, exits: Vec::new(), elastic: None })
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn only_tasks_ended_by_the_stop_count_as_interrupted() {
         (TaskPhase::Running, vec![], false),
         (TaskPhase::Running, vec![stopped.clone()], false),
     ] {
-        let task = ObservedTask { attempt: order(1).attempt, phase, exits };
+        let task = ObservedTask { attempt: order(1).attempt, phase, exits, elastic: None };
         assert_eq!(ended_by_stop(&task), cut, "{task:?}");
     }
 }

@@ -28,7 +28,8 @@ use crate::storage::directories::{Directories, JobName, remove_shared_temp};
 pub struct AttemptRecord {
     pub attempt: AttemptId,
     pub job: JobName,
-    /// Directory shared by the job's nodes, removed with the job. Set on the master only.
+    /// Directory shared by the job's nodes, removed with the job. Set on the master only. The server removes that of an elastic
+    /// job, which any node may leave before its end.
     pub shared_temp: Option<PathBuf>,
     /// How the attempt ended, so that it can be reported again.
     #[serde(skip)]
@@ -40,7 +41,7 @@ impl AttemptRecord {
         AttemptRecord {
             attempt: order.attempt.clone(),
             job: JobName::from(order),
-            shared_temp: order.shared_temp.clone().filter(|_| order.is_master()),
+            shared_temp: order.shared_temp.clone().filter(|_| order.is_master() && !order.elastic),
             ended: None,
         }
     }
@@ -166,7 +167,7 @@ mod tests {
         journal.write_begin(&begun).expect("it can be written");
         assert_eq!(again(root.path()), Some(begun.clone()));
         let phase = TaskPhase::Ended { failure: None };
-        let ended = ObservedTask { attempt: begun.attempt.clone(), phase, exits: Vec::new() };
+        let ended = ObservedTask { attempt: begun.attempt.clone(), phase, exits: Vec::new(), elastic: None };
         journal.write_end(&ended).expect("it can be written");
         assert_eq!(again(root.path()), Some(AttemptRecord { ended: Some(ended), ..begun.clone() }));
         let mut next = begun.clone();

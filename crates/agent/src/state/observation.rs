@@ -43,7 +43,7 @@ mod tests {
     fn only_a_running_task_has_a_run_time() {
         let began = Instant::now();
         let attempt = AttemptId { job: "j".into(), number: 1 };
-        let task = ObservedTask { attempt, phase: TaskPhase::Running, exits: Vec::new() };
+        let task = ObservedTask { attempt, phase: TaskPhase::Running, exits: Vec::new(), elastic: None };
         let busy = ObservedNode { task: Some(task), ..ObservedNode::default() };
         let ran = |node: &ObservedNode, task_began: Option<Instant>| {
             let task_expected_end = Some(began + Duration::from_secs(10));

@@ -1,18 +1,21 @@
 //! Control of a running task by the driver, and the reasons for which a task aborts.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use corro_model::node::{GangAddress, TaskFailure};
+use corro_model::node::{ElasticWorld, GangAddress, TaskFailure};
 
-/// Instructions for the task beyond preparing. Fields are only ever set, never cleared.
+/// Instructions for the task beyond preparing. Fields are only ever set, never cleared; `world` is replaced.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskControl {
     pub gang: Option<GangAddress>,
     /// This node is the whole gang and need not wait for an address.
     pub alone: bool,
+    /// The server's last decisions about an elastic attempt.
+    pub world: Option<Arc<ElasticWorld>>,
     /// Stop; processes have this much time between SIGTERM and SIGKILL.
     pub stop: Option<Duration>,
     /// The whole gang has ended, so the rendezvous is no longer needed.

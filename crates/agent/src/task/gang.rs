@@ -69,7 +69,8 @@ impl Task {
 
     pub(super) async fn open_rendezvous(&self) -> Result<Option<RendezvousHost>, TaskFailure> {
         // Without ranks no rendezvous is needed.
-        if !self.order.is_master() || self.order.layout.ranks().is_none() {
+        let is_host = self.order.is_master() || self.order.elastic;
+        if !is_host || self.order.layout.ranks().is_none() {
             return Ok(None);
         }
         let address = &self.context.address;

@@ -54,7 +54,7 @@ pub struct Task {
     pub control: watch::Receiver<TaskControl>,
     pub reporter: Reporter,
     pub log: ExecutionLog,
-    /// Open on the master only.
+    /// Open on the master only, and on each node of an elastic job.
     pub rendezvous: Option<RendezvousHost>,
     /// Performance counters, for clusters that configure them.
     pub counters: Option<Counters>,
@@ -183,6 +183,10 @@ impl Task {
     async fn run_job(&mut self, job_env: &Arc<JobEnv>) -> Result<(), TaskAbort> {
         if let Some(line) = self.order.preparation.clone() {
             preparation::run_preparation(self, job_env, &line).await?;
+        }
+        if self.order.elastic {
+            self.rendezvous = self.open_rendezvous().await?;
+            return ranks::elastic::run(self, job_env).await;
         }
         let mpirun = mpirun::find(self, job_env).await?;
         self.rendezvous = self.open_rendezvous().await?;

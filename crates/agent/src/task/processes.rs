@@ -67,6 +67,11 @@ impl TaskProcesses {
         self.running.spawn(supervise(rank, process, output, tap, Arc::clone(&self.stopping)));
     }
 
+    /// Whether no process runs.
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
     /// Sends SIGTERM to all and SIGKILL after `grace`. A second stop has an effect only if its grace is shorter.
     pub fn stop(&mut self, grace: Duration) {
         if self.grace.is_some_and(|given| given <= grace) {

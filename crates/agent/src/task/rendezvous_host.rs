@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use corro_launch::rank_assignment::{Host, assign_ranks};
 use corro_launch::rendezvous::{Rendezvous, RendezvousError, known_scopes};
@@ -16,7 +17,7 @@ use crate::ports::{PortRange, ReservedPorts};
 #[derive(Debug)]
 pub struct RendezvousHost {
     pub gang: GangAddress,
-    _rendezvous: Rendezvous,
+    pub rendezvous: Rendezvous,
     _ports: Option<ReservedPorts>,
 }
 
@@ -54,7 +55,12 @@ impl RendezvousHost {
             None => free_port(bind).await.map_err(RendezvousHostError::Port)?,
         };
         let gang = GangAddress::new(address, rendezvous.addr().port(), master_port);
-        Ok(RendezvousHost { gang, _rendezvous: rendezvous, _ports: ports })
+        Ok(RendezvousHost { gang, rendezvous, _ports: ports })
+    }
+
+    /// Requests of the processes of an elastic attempt; may be taken once.
+    pub fn elastic_requests(&self) -> UnboundedReceiver<String> {
+        self.rendezvous.elastic_requests()
     }
 }
 

@@ -430,6 +430,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         lost_attempts: Vec::new(),
         working_directory: None,
         prefix_output_with_rank: false,
+        elastic: false,
         python_environment: None,
     }
 }

@@ -2,6 +2,7 @@
 //! whole state, so that the order of events matters little.
 
 mod begin;
+mod resume;
 mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +13,10 @@ use crate::action::{Action, Change, Generation, Outcome, ProcessId};
 use crate::hosts::HostTable;
 use crate::settings::{Host, OnFailure, Settings};
 
+pub use resume::Resumed;
+
 /// Decides the size of one training. Pure; `now` is the time since the driver was made and never runs backwards.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Driver {
     settings: Settings,
     /// Processes beyond `max` that are started and wait, so that they can replace a member at once.
@@ -50,7 +53,7 @@ pub struct Driver {
     actions: Vec<Action>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Process {
     host: String,
     slot: usize,

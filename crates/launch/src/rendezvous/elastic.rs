@@ -12,9 +12,6 @@ use corro_elastic::{Change, DISMISSED, Generation, Member, ProcessId, place_text
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// The scope of the requests.
-pub(super) const ELASTIC_SCOPE: &str = "corro_elastic";
-
 /// Decisions of the driver, and the requests that wait for them.
 #[derive(Debug, Default)]
 pub struct ElasticScope {

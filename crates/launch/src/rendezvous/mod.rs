@@ -24,17 +24,16 @@ use std::time::Duration;
 use corro_elastic::{Generation, Member, ProcessId};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 pub use elastic::ElasticScope;
-pub use report::report_end_to;
+pub use report::{report_end_to, report_failed_generation};
 
 use crate::connection_set::{AuthFlag, ConnectionSet};
 use crate::exit::Exit;
 use crate::rank_assignment::{Host, RankAssignment};
-use elastic::ELASTIC_SCOPE;
 use http::{Connection, Request, RequestError};
 use store::Store;
 
@@ -47,6 +46,8 @@ const N_NOTIFIERS: usize = 64;
 const ENGINE_SCOPE_PREFIX: &str = "corro_";
 /// The key of a round that says why it has failed.
 const FAILED_KEY: &str = "failed";
+/// The scope in which elastic processes ask for their places.
+pub const ELASTIC_SCOPE: &str = "corro_elastic";
 /// The scope in which agents report that a rank has ended.
 const ENDED_SCOPE: &str = "corro_ended";
 
@@ -93,12 +94,31 @@ impl Rendezvous {
             hasher: RandomState::new(),
             ended: OnceLock::new(),
             elastic,
+            elastic_requests: OnceLock::new(),
         });
         Ok(Rendezvous { addr, server: tokio::spawn(accept(listener, Arc::clone(&shared))), shared })
     }
 
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Keys of [`ELASTIC_SCOPE`] that are asked for and do not exist, once for each request. The caller answers with
+    /// [`Rendezvous::set`]. May be called once.
+    pub fn elastic_requests(&self) -> mpsc::UnboundedReceiver<String> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let _ = self.shared.elastic_requests.set(sender);
+        receiver
+    }
+
+    /// Sets the value of a key, or deletes the key.
+    pub fn set(&self, scope: &str, key: &str, value: Option<Vec<u8>>) {
+        match value {
+            // The store has room for the few bytes of its own launcher; without it the request is repeated.
+            Some(value) => drop(self.shared.store().put(scope, key, value)),
+            None => self.shared.store().delete(scope, key),
+        }
+        self.shared.notifier(scope, key).notify_waiters();
     }
 
     /// Reports that the process of a rank has ended. Ranks that still wait in a rendezvous fail at once. Ranks
@@ -157,6 +177,8 @@ struct Shared {
     /// The first rank that ended, and how: the value of [`FAILED_KEY`] in every round that is not complete.
     ended: OnceLock<Arc<[u8]>>,
     elastic: Option<ElasticScope>,
+    /// Receives requests for places in elastic generations that another server decides.
+    elastic_requests: OnceLock<mpsc::UnboundedSender<String>>,
 }
 
 impl Shared {
@@ -175,7 +197,10 @@ impl Shared {
     fn failure(&self, scope: &str) -> Option<Arc<[u8]>> {
         match &self.elastic {
             Some(elastic) => elastic.failed(round_of(scope)?),
-            None => self.ended.get().filter(|_| scope.starts_with(ENGINE_SCOPE_PREFIX)).cloned(),
+            None => {
+                let is_round = scope.starts_with(ENGINE_SCOPE_PREFIX) && scope != ELASTIC_SCOPE;
+                self.ended.get().filter(|_| is_round).cloned()
+            }
         }
     }
 
@@ -193,6 +218,10 @@ impl Shared {
             // Subscribed before the lookup, so that a key that is put in between is not missed.
             let notified = self.notifier(scope, key).notified();
             let mut value = self.store().get(scope, key);
+            if scope == ELASTIC_SCOPE && value.is_none() {
+                // Without a receiver nobody will answer; the client asks again.
+                self.elastic_requests.get().map(|requests| requests.send(key.to_owned()));
+            }
             let failure = self.failure(scope);
             let has_failed = failure.is_some();
             if key == FAILED_KEY {

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::ENDED_SCOPE;
+use super::{ENDED_SCOPE, ENGINE_SCOPE_PREFIX, FAILED_KEY};
 use crate::exit::Exit;
 
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,6 +25,35 @@ pub async fn report_end_to(addr: &str, port: u16, rank: usize, host: &str, exit:
     );
     let send = async {
         let mut stream = TcpStream::connect((addr.trim_matches(['[', ']']), port)).await?;
+        stream.write_all(request.as_bytes()).await?;
+        stream.read_to_end(&mut Vec::new()).await.map(drop)
+    };
+    timeout(REPORT_TIMEOUT, send).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Reports to the rendezvous server at `addr` (`ADDRESS:PORT`) that a member of a generation has ended, so that others which
+/// still connect to it fail at once. Other generations are not affected.
+///
+/// # Errors
+/// When the server cannot be reached, for example because its node is lost.
+pub async fn report_failed_generation(
+    addr: &str,
+    generation: u64,
+    rank: usize,
+    host: &str,
+    exit: Exit,
+) -> io::Result<()> {
+    let body = format!("{rank} {}", describe(rank, host, exit));
+    put(addr, &format!("/{ENGINE_SCOPE_PREFIX}{generation}/{FAILED_KEY}"), &body).await
+}
+
+async fn put(addr: &str, target: &str, body: &str) -> io::Result<()> {
+    let request = format!(
+        "PUT {target} HTTP/1.1\r\nHost: {addr}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let send = async {
+        let mut stream = TcpStream::connect(addr).await?;
         stream.write_all(request.as_bytes()).await?;
         stream.read_to_end(&mut Vec::new()).await.map(drop)
     };

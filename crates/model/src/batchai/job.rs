@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     BatchAiError, Caffe2Settings, CaffeSettings, CntkSettings, CustomMpiSettings, CustomToolkitSettings,
     EnvironmentVariable, EvictionNotice, JobAnnotations, KeyVaultSecretReference, LostAttempt, MountVolumes,
-    Notifications, Provisioning, PyTorchSettings, QueueWait, ResourceId, ScriptSettings, SecretVariable, SweepTrial,
-    TensorFlowSettings, ToolType,
+    Notifications, Provisioning, PyTorchSettings, QueueWait, ResourceId, ScriptSettings, SecretVariable, SizeChange,
+    SweepTrial, TensorFlowSettings, ToolType,
 };
 use crate::time::Span;
 use crate::{Secret, Timestamp};
@@ -319,6 +319,9 @@ pub struct JobStatus {
     /// Earlier attempts that lost or released their nodes. A Corro extension.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_attempts: Vec<LostAttempt>,
+    /// Last changes of the number of nodes of an elastic job, oldest first. A Corro extension.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub size_changes: Vec<SizeChange>,
     /// Note, tags and pin. A Corro extension.
     #[serde(default, skip_serializing_if = "JobAnnotations::is_empty")]
     pub annotations: JobAnnotations,

@@ -77,3 +77,15 @@ pub struct LostAttempt {
     pub exit_code: Option<i32>,
     pub reason: BatchAiError,
 }
+
+/// Change of the number of nodes of an elastic job: an element of `properties.sizeChanges`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SizeChange {
+    pub time: Timestamp,
+    /// Attempt of the job, from 1.
+    pub attempt: u32,
+    /// Nodes from then on.
+    pub node_count: i32,
+    pub reason: BatchAiError,
+}

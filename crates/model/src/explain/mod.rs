@@ -296,7 +296,11 @@ fn estimate(waiting: &QueueWait) -> String {
 fn running(job: &Job, on: &[NodeId], now: Timestamp) -> Vec<String> {
     let properties = &job.properties;
     let Some(info) = &properties.status.execution_info else { return Vec::new() };
-    let nodes = match properties.spec.node_count {
+    let count = match &properties.spec.elastic {
+        Some(_) if !on.is_empty() => on.len(),
+        _ => properties.spec.node_count.max(0) as usize,
+    };
+    let nodes = match count {
         1 => "1 node".to_owned(),
         n => format!("{n} nodes"),
     };
@@ -322,12 +326,29 @@ fn running(job: &Job, on: &[NodeId], now: Timestamp) -> Vec<String> {
             lines.push(format!("It runs on the nodes {master} (the master) and {}.", others.join(", ")));
         }
     }
+    lines.extend(sizes(properties));
     if let Some(giving) = &properties.status.giving_way {
         lines.push(format!(
             "It is being evicted. {}. Its processes have received SIGTERM; those that still run at {} are killed.",
             giving.reason.message,
             time(giving.until)
         ));
+    }
+    lines
+}
+
+/// Last changes of the size of an elastic job that explanations name.
+const MAX_NAMED_CHANGES: usize = 5;
+
+/// Range and last changes of the number of nodes of an elastic job.
+fn sizes(properties: &JobProperties) -> Vec<String> {
+    let Some(elastic) = &properties.spec.elastic else { return Vec::new() };
+    let (min, max) = (elastic.min_node_count, elastic.max_node_count);
+    let mut lines = vec![format!("It is elastic: it may have from {min} to {max} nodes.")];
+    let changes = &properties.status.size_changes;
+    for change in &changes[changes.len().saturating_sub(MAX_NAMED_CHANGES)..] {
+        let nodes = if change.node_count == 1 { "node" } else { "nodes" };
+        lines.push(format!("{} {nodes} since {}: {}.", change.node_count, time(change.time), change.reason.message));
     }
     lines
 }
@@ -396,6 +417,26 @@ mod tests {
         let (volumes, nodes) = (MountVolumes::default(), [node(1), node(2)]);
         let context = JobContext { volumes: Some(&volumes), nodes: &nodes, ..JobContext::default() };
         explain(&job, names, context, now).lines().join("\n")
+    }
+
+    #[test]
+    fn an_elastic_job_says_why_it_has_its_size() {
+        let info = json!({"startTime": "2018-06-21T17:00:00Z"});
+        let change = |time: &str, nodes: i32, message: &str| json!({"time": time, "attempt": 1, "nodeCount": nodes, "reason": {"code": "c", "message": message}});
+        let changes = [
+            change("2018-06-21T17:00:00Z", 1, "The job started"),
+            change("2018-06-21T17:05:00Z", 2, "1 node of the cluster was idle, and no job waited"),
+        ];
+        let text = said(json!({"executionState": "running", "executionInfo": info, "nodeCount": 4,
+            "elastic": {"minNodeCount": 1, "maxNodeCount": 8}, "sizeChanges": changes}));
+        for part in [
+            "runs on 2 nodes of cluster nc6",
+            "It is elastic: it may have from 1 to 8 nodes.",
+            "1 node since 2018-06-21T17:00:00Z: The job started.",
+            "2 nodes since 2018-06-21T17:05:00Z: 1 node of the cluster",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Desired state of a node; complete in every message.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::{GangAddress, MountTokenRequest, SharedDiskProbe, TaskOrder, TaskSecret, Volume, VolumeSource};
+use super::{
+    ElasticWorld, GangAddress, MountTokenRequest, SharedDiskProbe, TaskOrder, TaskSecret, Volume, VolumeSource,
+};
 use crate::AttemptId;
 use crate::batchai::EnvironmentVariable;
 use crate::password::PasswordVerifier;
@@ -108,4 +112,6 @@ pub enum Goal {
     Run { gang: GangAddress },
     /// Stop the ranks: SIGTERM, and SIGKILL after `grace_ms`.
     Stop { grace_ms: u64 },
+    /// Prepare, then run the processes of an elastic attempt.
+    Elastic { world: Arc<ElasticWorld> },
 }

@@ -1,10 +1,11 @@
 //! Protocol between server and node. The server sends the *whole* desired state of a node; the node reports its
 //! observed state. Messages are idempotent: each can be lost and sent again.
 //!
-//! Reading order: `identity` (credentials and versions), `desired` and `task` (desired state), `volumes` (mounts and
-//! wheels), `observed` (observed state), `tunnel` (byte streams to ports of a node).
+//! Reading order: `identity` (credentials and versions), `desired` and `task` (desired state), `elastic` (processes of
+//! elastic attempts), `volumes` (mounts and wheels), `observed` (observed state), `tunnel` (byte streams to ports of a node).
 
 mod desired;
+mod elastic;
 mod identity;
 mod observed;
 mod task;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use desired::*;
+pub use elastic::*;
 pub use identity::*;
 pub use observed::*;
 pub use task::*;

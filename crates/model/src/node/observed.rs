@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{GangAddress, SshEndpoint};
+use super::{GangAddress, ObservedElastic, SshEndpoint};
 use crate::batchai::{BatchAiError, RankStats};
 use crate::gpu::{GpuReading, XidError};
 use crate::layout::Role;
@@ -63,6 +63,9 @@ pub struct ObservedTask {
     pub phase: TaskPhase,
     /// Ranks of this node that have ended so far.
     pub exits: Vec<RankExit>,
+    /// Processes and generations of an elastic attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elastic: Option<Box<ObservedElastic>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -94,6 +94,9 @@ pub struct TaskOrder {
     /// Each line of output begins with the rank that wrote it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prefix_output_with_rank: bool,
+    /// The attempt is elastic: `hosts` are its nodes at the time of the order, and each has the same number of processes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elastic: bool,
     /// Python environment that the node makes for the job's processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python_environment: Option<PythonEnvironment>,

@@ -73,6 +73,10 @@ pub enum JobEvent {
         nodes: Vec<NodeId>,
         at: Timestamp,
     },
+    /// An elastic job goes on with these nodes.
+    Resized {
+        nodes: Vec<NodeId>,
+    },
     /// All ranks exited successfully.
     Succeeded {
         at: Timestamp,
@@ -98,6 +102,7 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, TransitionErro
         (S::Queued, E::TerminateRequested { cause, at }) => Ok(terminated(cause, at, at)),
         (S::Queued, E::Failed { exit_code, errors, at }) => Ok(S::Failed { started: at, ended: at, exit_code, errors }),
 
+        (S::Running { started, .. }, E::Resized { nodes }) => Ok(S::Running { nodes, started }),
         (S::Running { started, .. }, E::Succeeded { at }) => Ok(S::Succeeded { started, ended: at.max(started) }),
         (S::Running { started, .. }, E::Failed { exit_code, errors, at }) => {
             Ok(S::Failed { started, ended: at.max(started), exit_code, errors })
@@ -206,6 +211,7 @@ impl JobEvent {
     pub fn name(&self) -> &'static str {
         match self {
             JobEvent::Placed { .. } => "placed",
+            JobEvent::Resized { .. } => "resized",
             JobEvent::Succeeded { .. } => "succeeded",
             JobEvent::Failed { .. } => "failed",
             JobEvent::Requeued => "requeued",
@@ -236,6 +242,7 @@ mod tests {
     fn events() -> Vec<JobEvent> {
         vec![
             JobEvent::Placed { nodes: vec![], at: at(3) },
+            JobEvent::Resized { nodes: vec![] },
             JobEvent::Succeeded { at: at(3) },
             JobEvent::Failed { exit_code: Some(7), errors: vec![], at: at(3) },
             JobEvent::Requeued,
@@ -250,13 +257,13 @@ mod tests {
         assert_eq!(sentences, expected.map(|predicate| format!("The job j {predicate}")));
     }
 
-    /// Rows: states; columns: placed, succeeded, failed, requeued, terminate. `-` is a refusal.
-    const TABLE: [[&str; 5]; 5] = [
-        ["running", "-", "failed", "-", "failed"],
-        ["-", "succeeded", "failed", "queued", "terminating"],
-        ["-", "failed", "failed", "-", "terminating"],
-        ["-", "-", "-", "-", "-"],
-        ["-", "-", "-", "-", "-"],
+    /// Rows: states; columns: placed, resized, succeeded, failed, requeued, terminate. `-` is a refusal.
+    const TABLE: [[&str; 6]; 5] = [
+        ["running", "-", "-", "failed", "-", "failed"],
+        ["-", "running", "succeeded", "failed", "queued", "terminating"],
+        ["-", "-", "failed", "failed", "-", "terminating"],
+        ["-", "-", "-", "-", "-", "-"],
+        ["-", "-", "-", "-", "-", "-"],
     ];
 
     #[test]

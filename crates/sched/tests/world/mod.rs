@@ -358,6 +358,7 @@ impl Jobs for JobList<'_> {
                 sequence: i as u64,
                 nodes: &job.nodes,
                 resized: at(job.resized),
+                refused: &[],
             });
             Some(RunningView { key: &job.key, started: at(started), ends_by: at(started + job.limit), elastic })
         }))

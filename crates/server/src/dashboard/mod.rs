@@ -79,6 +79,7 @@ static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "job-notes.js"
         "job-files.js"
         "job-folder.js"
+        "job-size.js"
         "job-source.js"
         "submitted-files.js"
         "job-logs.js"

@@ -95,7 +95,7 @@ fn follow_up_of_step(step: &Step, state: &State, observations: &BTreeMap<NodeId,
             }
         }
         // The plan covers the job as one without the dependency.
-        Step::MeetDependency(..) | Step::Place(..) => FollowUp::None,
+        Step::MeetDependency(..) | Step::Place(..) | Step::Grow(..) => FollowUp::None,
         _ => FollowUp::Replan,
     }
 }

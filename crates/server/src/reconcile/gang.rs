@@ -41,6 +41,8 @@ pub struct Member<'a> {
     pub gone: bool,
     /// Its agent is connected and not shutting down.
     pub connected: bool,
+    /// Its agent has reported since this server started, so a missing report means that it has not begun.
+    pub is_known: bool,
     /// Its report about this attempt.
     pub report: Option<&'a ObservedTask>,
 }
@@ -165,6 +167,11 @@ fn decide_healthy(gang: &Gang) -> GangDecision {
         }
         _ => GangDecision::Continue(Goal::Prepare),
     }
+}
+
+/// The outcome by the failure that caused the others; `None` if nothing has failed.
+pub fn failure(gang: &Gang) -> Option<Outcome> {
+    root_cause(gang).map(|cause| cause.outcome(gang))
 }
 
 /// The failure that caused the others.

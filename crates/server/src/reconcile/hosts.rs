@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use corro_model::batchai::VmPriority;
 use corro_model::host::Capacity;
 use corro_model::state::{NodeState, PreemptionCause};
-use corro_model::{NodeId, Timestamp};
-use corro_store::{Drain, HostRecord, NodeRecord, State};
+use corro_model::{JobKey, NodeId, Timestamp};
+use corro_store::{Drain, HostRecord, JobRecord, NodeRecord, State};
 
 use super::steps::Step;
 use crate::app::hosts::capacity::{free_capacity, node_demand, nodes_on_host};
@@ -57,17 +57,37 @@ fn choose<'a>(free_capacity: &BTreeMap<&'a str, Capacity>, need: &Capacity) -> O
     fitting.min_by_key(|(_, free)| (free.gpus, free.cores, free.memory_bytes)).map(|(host, _)| *host)
 }
 
-/// Preempts the nodes of a drained host: idle ones at once, busy ones when their jobs have ended, or now if so requested.
+/// Preempts the nodes of a drained host: idle ones at once, busy ones when their jobs have ended, or now if so requested. Elastic
+/// jobs go on without the nodes above their minimum, so those need not wait.
 fn drain_steps(state: &State, key: &str, host: &HostRecord, rules: &SchedulingConfig, now: Timestamp) -> Vec<Step> {
     let Some(drain) = host.draining else { return Vec::new() };
-    let must_leave = |node: &NodeRecord| match node.state() {
+    let mut surplus: BTreeMap<&JobKey, usize> = BTreeMap::new();
+    let mut must_leave = |node: &NodeRecord| match node.state() {
         NodeState::Allocating | NodeState::Leaving => false,
-        NodeState::Running { .. } => drain == Drain::Now,
+        NodeState::Running { .. } if drain == Drain::Now => true,
+        NodeState::Running { job, .. } => {
+            let Some((key, record)) = state.jobs.get_key_value(job) else { return false };
+            let left = surplus.entry(key).or_insert_with(|| surplus_nodes(state, record));
+            let may_go = *left > 0;
+            *left = left.saturating_sub(1);
+            may_go
+        }
         NodeState::Preparing | NodeState::Idle | NodeState::Unusable { .. } => true,
     };
     let taken_back = rules.preemption(PreemptionCause::Drained, now);
     let nodes = nodes_on_host(state, key).filter(|(_, node)| node.preempted().is_none() && must_leave(node));
     nodes.map(|(id, _)| Step::Preempt(id.clone(), taken_back)).collect()
+}
+
+/// Nodes that an elastic job can give up at once; none of a job of a fixed size.
+fn surplus_nodes(state: &State, job: &JobRecord) -> usize {
+    let Some(elastic) = job.spec.elastic else { return 0 };
+    let is_kept = |id: &&NodeId| {
+        let is_released = job.elastic().is_some_and(|elastic| elastic.release_of(id).is_some());
+        !is_released && state.nodes.get(*id).is_some_and(|node| node.preempted().is_none())
+    };
+    let kept = job.state().nodes().iter().filter(is_kept).count();
+    kept.saturating_sub(elastic.min_node_count.max(1) as usize)
 }
 
 fn is_low_priority(state: &State, node: &NodeRecord) -> bool {
@@ -132,6 +152,29 @@ mod tests {
         });
         let again = [Step::AssignHost(node_id(1), None), on(2, "large"), on(3, "large"), on(4, "large")];
         assert_eq!(decided(&state), again, "a cordoned host loses nodes that have not joined");
+    }
+
+    #[test]
+    fn a_drained_host_takes_the_nodes_above_the_minimum_of_an_elastic_job_at_once() {
+        let mut state = state(manual(3), 3);
+        host(&mut state, "h", 8);
+        let spec = serde_json::json!({
+            "nodeCount": 3, "elastic": {"minNodeCount": 1, "maxNodeCount": 3},
+            "horovodSettings": {"pythonScriptFilePath": "a.py"}
+        });
+        submit_spec(&mut state, "a", spec, &[]);
+        start(&mut state, "a", &[1, 2, 3]);
+        change(&mut state, |txn| {
+            for index in 1..=3 {
+                txn.update::<NodeRecord>(&node_id(index), |node| node.host = Some("h".to_owned()));
+            }
+            let drain = Some(Drain::InTurn);
+            txn.update::<HostRecord>(&"h".to_owned(), |host| (host.cordoned, host.draining) = (true, drain));
+        });
+        let steps = decided(&state);
+        assert_eq!(steps.len(), 2, "{steps:?}");
+        change(&mut state, |txn| crate::reconcile::steps::apply(txn, steps, NOW));
+        assert!(decided(&state).is_empty(), "the job keeps its minimum");
     }
 
     #[test]

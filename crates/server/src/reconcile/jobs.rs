@@ -11,8 +11,9 @@ use corro_model::state::{JobEvent, JobState, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp, retry};
 use corro_store::{JobRecord, LostAttempt, State, Timeline};
 
+use super::elastic;
 use super::gang::{self, Gang, Member, Outcome};
-use super::pass_input::GangAddresses;
+use super::pass_input::GangMemory;
 use super::scaling::NODE_PREEMPTED;
 use super::steps::Step;
 use crate::gateway::NodeObservation;
@@ -20,20 +21,32 @@ use crate::gateway::NodeObservation;
 /// Number of attempts lost to node failures after which a job fails.
 pub const MAX_LOST_ATTEMPTS: usize = 3;
 
-/// Returns the steps for these jobs and the goal of each attempt that continues. Records rendezvous addresses in `addresses`.
+/// Returns the steps for these jobs and the goal of each attempt that continues. Keeps rendezvous addresses and elastic gangs in `memory`.
 pub fn decide<'a>(
     jobs: impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)>,
     state: &State,
     observations: &BTreeMap<NodeId, NodeObservation>,
     clock: &Timeline,
-    addresses: &mut GangAddresses,
+    memory: &mut GangMemory,
 ) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
     let (mut steps, mut goals) = (Vec::new(), Vec::new());
     for (key, job) in jobs {
         let attempt = job.attempt();
-        let gang = gang_of(state, observations, clock, job, &attempt, addresses.get(&attempt));
+        let gang = gang_of(state, observations, clock, job, &attempt, memory.addresses.get(&attempt));
+        if job.spec.elastic.is_some() {
+            let mut known = memory.elastic.remove(&attempt);
+            let decision = elastic::decide((key, job), &gang, &mut known, clock);
+            memory.elastic.extend(known.map(|known| (attempt.clone(), known)));
+            steps.extend(decision.steps);
+            goals.extend(decision.goal.map(|goal| (attempt, goal)));
+            if let Some(outcome) = decision.end {
+                let may_retry = may_retry(job) && gang.overdue.is_none();
+                steps.push(outcome_step(key, job, outcome, may_retry, clock.now()));
+            }
+            continue;
+        }
         if let Some(address) = gang::address(&gang) {
-            addresses.insert(attempt.clone(), address);
+            memory.addresses.insert(attempt.clone(), address);
         }
         match gang::decide(&gang) {
             gang::GangDecision::Continue(goal) => goals.push((attempt, goal)),
@@ -65,6 +78,8 @@ fn gang_of<'a>(
             lost: !busy,
             gone: record.is_none(),
             connected: observation.is_some_and(NodeObservation::is_available),
+            // Every report has the node's address.
+            is_known: observation.is_some_and(|seen| seen.observed.address.is_some()),
             report: observation.and_then(|s| s.observed.task.as_ref()).filter(|task| task.attempt == *attempt),
         }
     };

@@ -3,7 +3,7 @@
 //! pass is safe to repeat, and a restart of the server takes the same path.
 //!
 //! Reading order: [`steps`] (the changes a pass can decide), [`pass_input`] and [`pass`] (a pass without I/O), [`dirty_tracking`]
-//! (what the next pass must look at), [`nodes`], [`gang`], `jobs`, `dependencies`, [`hosts`], [`scaling`], `garbage_collection` (decisions),
+//! (what the next pass must look at), [`nodes`], [`gang`], [`elastic`], `jobs`, `dependencies`, [`hosts`], [`scaling`], `garbage_collection` (decisions),
 //! `desired_state` and [`publish`] (messages to nodes), `background_work` and `start_backoff` (slow work and retries).
 
 mod background_work;
@@ -11,6 +11,7 @@ mod backoff;
 mod dependencies;
 mod desired_state;
 pub mod dirty_tracking;
+pub mod elastic;
 pub mod gang;
 pub(crate) mod garbage_collection;
 pub mod hosts;
@@ -44,7 +45,7 @@ use background_work::BackgroundWork;
 use backoff::Backoff;
 use desired_state::DesiredStateBuilder;
 use dirty_tracking::{DirtyTracker, changed_jobs, follow_up_of};
-use pass_input::{GangAddresses, PassInput, PassScope};
+use pass_input::{GangMemory, PassInput, PassScope};
 use pass_span::PassSpan;
 use publish::{DesiredStatePublisher, GatewaySink};
 use start_backoff::StartBackoff;
@@ -84,7 +85,7 @@ pub struct Reconciler {
     pub gateway: Gateway,
     pub provider: Arc<dyn Provider>,
     pub config: ReconcileConfig,
-    addresses: GangAddresses,
+    memory: GangMemory,
     /// Last observation of every node.
     observations: BTreeMap<NodeId, NodeObservation>,
     publisher: DesiredStatePublisher,
@@ -115,7 +116,7 @@ impl Reconciler {
             gateway,
             provider,
             config,
-            addresses: GangAddresses::new(),
+            memory: GangMemory::default(),
             observations: BTreeMap::new(),
             publisher: DesiredStatePublisher::default(),
             node_removals,
@@ -199,8 +200,8 @@ impl Reconciler {
             config: &self.config,
             provider: &*self.provider,
         };
-        let addresses = &mut self.addresses;
-        let mut decide = || pass::decide_scoped(&input, scope, addresses);
+        let memory = &mut self.memory;
+        let mut decide = || pass::decide_scoped(&input, scope, memory);
         // A full pass takes milliseconds with many nodes; for an incremental one, handing the runtime's other tasks to another
         // thread would cost more than the pass itself.
         let (mut steps, mut goals) = if full { tokio::task::block_in_place(decide) } else { decide() };
@@ -225,7 +226,7 @@ impl Reconciler {
         let state = self.app.snapshot();
         let jobs = changed_jobs(&before, &state);
         let changed = PassScope::Changed { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
-        goals.extend(pass::goals_scoped(&state, changed, &self.observations, &clock, &mut self.addresses));
+        goals.extend(pass::goals_scoped(&state, changed, &self.observations, &clock, &mut self.memory));
         let state_moved = state_changed || state.revision != before.revision;
         self.publisher.record_changes(&changed_nodes, goals);
         let builder = DesiredStateBuilder::new(&self.app, &self.config, &*self.provider, &state);

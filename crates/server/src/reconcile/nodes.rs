@@ -120,7 +120,10 @@ fn stop_timeout(
             let grace = Duration::from_millis(evicted.grace_ms);
             (evicted.at, grace + STOP_DEADLINE, "an evicted job")
         }
-        _ => return None,
+        _ => match job.elastic().and_then(|elastic| elastic.release_of(id)) {
+            Some(release) => (release.by, STOP_DEADLINE, "its part of an elastic job"),
+            None => return None,
+        },
     };
     let message = || format!("Node {id} did not end {what} within {} s", deadline.as_secs());
     (!ended && clock.age(stop_requested) > deadline).then(|| BatchAiError::new("NodeDoesNotStop", message()))

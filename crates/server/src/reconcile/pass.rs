@@ -13,7 +13,7 @@ use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
 use corro_sched::RegionCapacity;
 use corro_store::{State, Timeline};
 
-use super::pass_input::{GangAddresses, PassInput, PassScope};
+use super::pass_input::{GangMemory, PassInput, PassScope};
 use super::steps::{Step, apply};
 use super::{dependencies, garbage_collection, jobs, nodes, scaling};
 use crate::app::hosts::capacity::is_schedulable;
@@ -21,8 +21,8 @@ use crate::gateway::NodeObservation;
 use crate::scheduler_view;
 
 /// The steps to commit in a full pass. Nodes that a job frees are given to the next job in the same commit.
-pub fn decide(input: &PassInput, addresses: &mut GangAddresses) -> Vec<Step> {
-    decide_scoped(input, PassScope::Full, addresses).0
+pub fn decide(input: &PassInput, memory: &mut GangMemory) -> Vec<Step> {
+    decide_scoped(input, PassScope::Full, memory).0
 }
 
 /// The goals of the attempts of all running jobs, by the durable state.
@@ -30,16 +30,16 @@ pub fn goals(
     state: &State,
     observations: &BTreeMap<NodeId, NodeObservation>,
     clock: &Timeline,
-    addresses: &mut GangAddresses,
+    memory: &mut GangMemory,
 ) -> HashMap<AttemptId, Goal> {
-    goals_scoped(state, PassScope::Full, observations, clock, addresses).into_iter().collect()
+    goals_scoped(state, PassScope::Full, observations, clock, memory).into_iter().collect()
 }
 
 /// Like [`decide`] for a scope; also returns the goals of the jobs in scope that continue.
 pub fn decide_scoped(
     input: &PassInput,
     scope: PassScope,
-    addresses: &mut GangAddresses,
+    memory: &mut GangMemory,
 ) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
     let PassInput { state, observations, clock, gone, emptied, .. } = *input;
     let now = clock.now();
@@ -50,11 +50,16 @@ pub fn decide_scoped(
             nodes::decide(known, input)
         }
     };
-    let (endings, goals) = decide_jobs(state, scope, observations, clock, addresses);
+    let (endings, goals) = decide_jobs(state, scope, observations, clock, memory);
     // Jobs are placed only on connected nodes that report no problem and whose host is not cordoned.
     let is_fit = |id: &NodeId| {
-        let is_usable =
-            |observation: &NodeObservation| observation.is_available() && observation.observed.problem.is_none();
+        // A node that an elastic job has given back may get the same attempt again, once nothing of the first time is left.
+        let is_left = |observation: &NodeObservation| {
+            observation.observed.task.as_ref().is_some_and(|task| task.elastic.is_some())
+        };
+        let is_usable = |observation: &NodeObservation| {
+            observation.is_available() && observation.observed.problem.is_none() && !is_left(observation)
+        };
         observations.get(id).is_some_and(is_usable) && is_schedulable(state, id)
     };
     let nothing = steps.is_empty() && endings.is_empty() && emptied.is_empty();
@@ -94,9 +99,9 @@ pub fn goals_scoped(
     scope: PassScope,
     observations: &BTreeMap<NodeId, NodeObservation>,
     clock: &Timeline,
-    addresses: &mut GangAddresses,
+    memory: &mut GangMemory,
 ) -> Vec<(AttemptId, Goal)> {
-    decide_jobs(state, scope, observations, clock, addresses).1
+    decide_jobs(state, scope, observations, clock, memory).1
 }
 
 fn decide_jobs(
@@ -104,12 +109,12 @@ fn decide_jobs(
     scope: PassScope,
     observations: &BTreeMap<NodeId, NodeObservation>,
     clock: &Timeline,
-    addresses: &mut GangAddresses,
+    memory: &mut GangMemory,
 ) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
     let PassScope::Changed { nodes, jobs, .. } = scope else {
-        let decided = jobs::decide(state.active_jobs(), state, observations, clock, addresses);
+        let decided = jobs::decide(state.active_jobs(), state, observations, clock, memory);
         let running: BTreeSet<AttemptId> = state.active_jobs().map(|(_, job)| job.attempt()).collect();
-        addresses.retain(|attempt, _| running.contains(attempt));
+        memory.retain(|attempt| running.contains(attempt));
         return decided;
     };
     let busy_with = |id: &NodeId| match state.nodes.get(id)?.state() {
@@ -119,7 +124,7 @@ fn decide_jobs(
     let mut keys: BTreeSet<JobKey> = nodes.iter().filter_map(busy_with).collect();
     keys.extend(jobs.iter().cloned());
     let known = keys.iter().filter_map(|key| state.jobs.get_key_value(key));
-    jobs::decide(known.filter(|(_, job)| !job.state().nodes().is_empty()), state, observations, clock, addresses)
+    jobs::decide(known.filter(|(_, job)| !job.state().nodes().is_empty()), state, observations, clock, memory)
 }
 
 /// The state that results from the steps. Without log lines, since the steps are not committed yet.

@@ -8,11 +8,25 @@ use corro_model::{AttemptId, JobKey, NodeId};
 use corro_store::{State, Timeline};
 
 use super::ReconcileConfig;
+use super::elastic::world::ElasticGang;
 use crate::gateway::NodeObservation;
 use crate::provider::Provider;
 
-/// Rendezvous addresses of running gangs. The master reports its address once it is prepared; needed until all nodes run.
-pub type GangAddresses = HashMap<AttemptId, GangAddress>;
+/// What the reconciler remembers of running attempts. A restarted server makes it again from reports.
+#[derive(Clone, Debug, Default)]
+pub struct GangMemory {
+    /// Rendezvous addresses. The master reports its address once it is prepared; needed until all nodes run.
+    pub addresses: HashMap<AttemptId, GangAddress>,
+    /// Processes and generations of elastic attempts.
+    pub elastic: HashMap<AttemptId, ElasticGang>,
+}
+
+impl GangMemory {
+    pub fn retain(&mut self, is_running: impl Fn(&AttemptId) -> bool) {
+        self.addresses.retain(|attempt, _| is_running(attempt));
+        self.elastic.retain(|attempt, _| is_running(attempt));
+    }
+}
 
 /// Everything that one pass decides from.
 pub struct PassInput<'a> {

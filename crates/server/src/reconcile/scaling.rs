@@ -1,11 +1,12 @@
 //! Turns the scheduler's plan into steps, and maintains the allocation state of clusters and the provisioning state of file servers.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use corro_model::batchai::{AllocationState, BatchAiError, ProvisioningState};
 use corro_model::state::{NodeEvent, NodeState, Preemption, PreemptionCause};
 use corro_model::{ClusterKey, NodeId, Timestamp};
-use corro_sched::{Eviction, Plan};
+use corro_sched::{Eviction, Plan, Resize, ResizeCause, Target};
 use corro_store::{EvictionRecord, JobRecord, NodeRecord, State};
 
 use super::steps::Step;
@@ -28,6 +29,10 @@ pub fn decide(state: &State, plan: &Plan, rules: &SchedulingConfig, now: Timesta
         Some(Step::Place(placement.job.clone(), placement.nodes.clone(), target))
     });
     steps.extend(placements);
+    steps.extend(plan.resize.iter().filter_map(|resize| {
+        let target = target_of(&state.jobs.get(&resize.job)?.cluster)?;
+        resize_step(state, resize, target, rules, now)
+    }));
     let preemption = rules.preemption(PreemptionCause::Dedicated, now);
     steps.extend(plan.preempt.iter().map(|node| Step::Preempt(node.clone(), preemption)));
     steps.extend(plan.evict.iter().filter_map(|(key, eviction)| {
@@ -56,6 +61,56 @@ pub fn decide(state: &State, plan: &Plan, rules: &SchedulingConfig, now: Timesta
     let new = state.file_servers.iter().filter(|(_, server)| creating(server.provisioning.provisioning_state));
     steps.extend(new.map(|(key, _)| Step::FileServerProvisioned(key.clone())));
     steps
+}
+
+/// The step for a change of an elastic job. `None` if it was asked for these nodes before.
+fn resize_step(
+    state: &State,
+    resize: &Resize,
+    target: Target,
+    rules: &SchedulingConfig,
+    now: Timestamp,
+) -> Option<Step> {
+    let job = state.jobs.get(&resize.job)?;
+    let n_nodes = |n: usize| format!("{n} node{}", if n == 1 { "" } else { "s" });
+    let released = |node: &&NodeId| job.elastic().and_then(|elastic| elastic.release_of(node)).is_some();
+    let timeout = rules.policy.release_timeout;
+    let (by, reason) = match &resize.cause {
+        ResizeCause::NodesIdle => {
+            let were = if resize.add.len() == 1 { "was" } else { "were" };
+            let message = format!("{} of the cluster {were} idle, and no job waited", n_nodes(resize.add.len()));
+            let reason = BatchAiError::new("NodesIdle", message);
+            return Some(Step::Grow(resize.job.clone(), resize.add.clone(), target, reason));
+        }
+        ResizeCause::GivesWay { to } => {
+            let name = state.jobs.get(to).map_or_else(|| to.to_string(), |job| job.name.clone());
+            let message = format!("The job gave {} back, on which {name} can start", n_nodes(resize.remove.len()));
+            (now.plus(timeout), BatchAiError::new("GaveWay", message))
+        }
+        ResizeCause::ClusterResized => {
+            (now.plus(timeout), BatchAiError::new("ClusterResized", "The job's cluster was made smaller"))
+        }
+        ResizeCause::Preempted => {
+            let taken = |id: &NodeId| Some((id.clone(), *state.nodes.get(id)?.preempted()?));
+            let taken: Vec<_> = resize.remove.iter().filter_map(taken).collect();
+            let grace = taken.iter().map(|(_, preemption)| preemption.grace_ms).min().unwrap_or_default();
+            let why = taken.first().map_or("", |(_, preemption)| preemption.cause.describe());
+            let names = taken.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>().join(", ");
+            let is_known = |node: &NodeId| {
+                let release = job.elastic().and_then(|elastic| elastic.release_of(node));
+                release.is_some_and(|release| release.reason.code == NODE_PREEMPTED)
+            };
+            if resize.remove.iter().all(is_known) {
+                return None;
+            }
+            let by = now.plus(Duration::from_millis(grace));
+            (by, BatchAiError::new(NODE_PREEMPTED, format!("Node {names} was preempted ({why})")))
+        }
+    };
+    if resize.cause != ResizeCause::Preempted && resize.remove.iter().all(|node| released(&node)) {
+        return None;
+    }
+    Some(Step::Release(resize.job.clone(), resize.remove.clone(), by, reason))
 }
 
 fn resized(job: &JobRecord, now: Timestamp) -> EvictionRecord {

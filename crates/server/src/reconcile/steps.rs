@@ -23,6 +23,12 @@ pub enum Step {
     RemoveNode(NodeId),
     /// Place a job on these nodes, provided that the cluster still has the target size the plan was made for.
     Place(JobKey, Vec<NodeId>, Target),
+    /// Give idle nodes to a running elastic job, provided that its cluster still has this target size.
+    Grow(JobKey, Vec<NodeId>, Target, BatchAiError),
+    /// Ask an elastic job to give nodes back by this time.
+    Release(JobKey, Vec<NodeId>, Timestamp, BatchAiError),
+    /// An elastic job goes on without this node. `true`: it does not get the node again.
+    RemoveFromJob(JobKey, NodeId, BatchAiError, bool),
     /// Preempt a node.
     Preempt(NodeId, Preemption),
     /// Stop the attempt and requeue the job.
@@ -58,6 +64,9 @@ impl Step {
             Step::RemoveHost(_) => "removeHost",
             Step::RemoveNode(_) => "removeNode",
             Step::Place(..) => "place",
+            Step::Grow(..) => "grow",
+            Step::Release(..) => "release",
+            Step::RemoveFromJob(..) => "removeFromJob",
             Step::Preempt(..) => "preempt",
             Step::Evict(..) => "evict",
             Step::EndAttempt(..) => "endAttempt",
@@ -83,7 +92,7 @@ impl Step {
 impl Step {
     /// Whether the step starts new work, which is postponed while the disk is full.
     pub fn starts_work(&self) -> bool {
-        matches!(self, Step::Place(..) | Step::Allocate(..))
+        matches!(self, Step::Place(..) | Step::Grow(..) | Step::Allocate(..))
     }
 }
 
@@ -135,6 +144,19 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Transitio
             txn.remove::<NodeRecord>(&id);
         }
         Step::Place(job, nodes, target) => place(txn, &job, nodes, target, now)?,
+        Step::Grow(job, nodes, target, reason) => {
+            check_target(txn, &job, target, "grown")?;
+            tracing::info!(%job, nodes = nodes.len(), reason = reason.message, "elastic job grows");
+            txn.grow(&job, nodes, reason, now)?;
+        }
+        Step::Release(job, nodes, by, reason) => {
+            tracing::info!(%job, nodes = nodes.len(), reason = reason.message, "elastic job gives nodes back");
+            txn.release(&job, &nodes, by, &reason)?;
+        }
+        Step::RemoveFromJob(job, node, reason, refused) => {
+            tracing::info!(%job, %node, reason = reason.message, "elastic job goes on without a node");
+            txn.remove_node(&job, &node, reason, refused, now)?;
+        }
         Step::Preempt(node, preemption) => {
             tracing::info!(%node, cause = ?preemption.cause, "a node is preempted");
             txn.preempt(&node, preemption);
@@ -221,10 +243,7 @@ fn place(
     target: Target,
     now: Timestamp,
 ) -> Result<(), TransitionError> {
-    let cluster = txn.get::<JobRecord>(job).and_then(|job| txn.get::<ClusterRecord>(&job.cluster));
-    if cluster.is_none_or(|cluster| scheduler_view::target(&cluster) != target) {
-        return Err(TransitionError { thing: "cluster", state: "resized", event: "placed" });
-    }
+    check_target(txn, job, target, "placed")?;
     for id in &nodes {
         let state = txn.get::<NodeRecord>(id).map_or("gone", |node| node.state().name());
         if state != NodeState::Idle.name() {
@@ -233,6 +252,15 @@ fn place(
     }
     tracing::info!(%job, nodes = nodes.len(), "job is placed");
     txn.place(job, nodes, now)
+}
+
+/// Refuses a step that was planned for another target size of the job's cluster.
+fn check_target(txn: &Txn, job: &JobKey, target: Target, event: &'static str) -> Result<(), TransitionError> {
+    let cluster = txn.get::<JobRecord>(job).and_then(|job| txn.get::<ClusterRecord>(&job.cluster));
+    match cluster.is_none_or(|cluster| scheduler_view::target(&cluster) != target) {
+        true => Err(TransitionError { thing: "cluster", state: "resized", event }),
+        false => Ok(()),
+    }
 }
 
 fn allocate(txn: &mut Txn, key: &ClusterKey, count: usize, target: Target, now: Timestamp) {

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
-use corro_model::node::{ObservedTask, TaskOrder, TaskPhase};
+use corro_model::node::{ElasticWorld, ObservedTask, TaskOrder, TaskPhase};
 
 use super::Driver;
 use crate::events::{Event, Reporter};
@@ -63,9 +63,18 @@ impl Driver {
     }
 
     fn set_task(&mut self, order: &TaskOrder, phase: TaskPhase) {
-        let observed = ObservedTask { attempt: order.attempt.clone(), phase, exits: Vec::new() };
+        let observed = ObservedTask { attempt: order.attempt.clone(), phase, exits: Vec::new(), elastic: None };
         self.local.task = Some(LocalTask::new(observed));
         (self.task_began, self.task_expected_end) = (None, None);
+    }
+
+    /// Passes the server's decisions on to the task, and remembers them for a server that is restarted.
+    pub(super) fn update_world(&mut self, world: &Arc<ElasticWorld>) {
+        self.control.send_modify(|control| control.world = Some(Arc::clone(world)));
+        if let Some(task) = &mut self.local.task {
+            task.world = Some(Arc::clone(world));
+            task.observed.elastic.get_or_insert_default().world = Some((**world).clone());
+        }
     }
 
     pub(super) fn stop(&mut self, grace: Duration) {

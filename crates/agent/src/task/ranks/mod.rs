@@ -1,6 +1,7 @@
 //! Runs this node's processes of a job: starts all of them, copies their output into the files that the layout names,
 //! and stops all if one fails. Never decides what a failure means for the job.
 
+pub mod elastic;
 mod exit_reports;
 pub mod mpirun;
 mod rank_launch;
@@ -17,6 +18,7 @@ use tokio::time::timeout_at;
 use corro_launch::confinement::Confinement;
 use corro_launch::exit::Exit;
 use corro_launch::lines::Mode;
+use corro_launch::process::{Process, SpawnError};
 use corro_launch::process_spec::ProcessSpec;
 use corro_launch::rendezvous::report_end_to;
 use corro_model::layout::{ProcessSlot, RankLogs, Role};
@@ -167,18 +169,28 @@ async fn start(
     task: &Task,
     job_env: &JobEnv,
     slot: &ProcessSlot<'_>,
-    (argv, env): (Vec<String>, BTreeMap<String, String>),
+    command_and_env: (Vec<String>, BTreeMap<String, String>),
     (output, tap): (&ProcessOutput, Option<ProcessTap>),
     processes: &mut TaskProcesses,
-) -> Result<(), corro_launch::process::SpawnError> {
+) -> Result<(), SpawnError> {
+    let process = spawn_process(task, job_env, slot, command_and_env).await?;
+    processes.add(slot.number, process, output.clone(), tap);
+    Ok(())
+}
+
+async fn spawn_process(
+    task: &Task,
+    job_env: &JobEnv,
+    slot: &ProcessSlot<'_>,
+    (argv, env): (Vec<String>, BTreeMap<String, String>),
+) -> Result<Process, SpawnError> {
     let cwd = job_env.environment.working_directory.clone();
     let (tag, confinement) = (task.tag(&format!("rank-{}", slot.number)), Confinement::default());
     let spec = ProcessSpec { argv, env, cwd, tag, confinement };
     let process = task.context.config.guard.spawn(job_env.wrap(spec)).await?;
     let name = slot.role.name(slot.index);
     task.log.line(format_args!("Started {name} as process {}: {}", process.pid(), slot.command));
-    processes.add(slot.number, process, output.clone(), tap);
-    Ok(())
+    Ok(process)
 }
 
 /// Tells the rendezvous that a rank has ended, so that others do not wait for it in vain. In the background, since the

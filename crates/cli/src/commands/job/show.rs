@@ -48,9 +48,17 @@ fn describe(job: &Job, target: &ResourceRef, now: Timestamp) -> Vec<String> {
     let mut lines = vec![format!("Job {} of {}", job.name, place.join(", "))];
     let mut field = |name: &str, value: String| lines.push(format!("  {:<11}{value}", format!("{name}:")));
     field("State", state_text(job, now));
-    let nodes = format_count(spec.node_count.into(), "node");
+    let size = status.size_changes.last().filter(|_| status.execution_state == ExecutionState::Running);
+    let nodes = format_count(size.map_or(spec.node_count, |change| change.node_count).into(), "node");
+    let nodes = match &spec.elastic {
+        Some(elastic) => format!("{nodes} (from {} to {})", elastic.min_node_count, elastic.max_node_count),
+        None => nodes,
+    };
     let cluster = spec.cluster.as_ref().and_then(|cluster| cluster_name(&cluster.id));
     field("Runs on", cluster.map_or(nodes.clone(), |cluster| format!("{nodes} of cluster {cluster}")));
+    if let Some(change) = size {
+        field("Size", format!("{}, {}", change.reason.message, time_text(change.time, now)));
+    }
     let tool = serde_json::to_value(job.properties.tool_type).unwrap_or_default();
     let ranks = spec.rank_count();
     let ranks = if ranks > 1 { format!(", {ranks} ranks") } else { String::new() };

@@ -1,7 +1,7 @@
 //! Node and busy-node counts of a cluster over time, computed from the history backwards from the current counts. A
 //! truncated history yields fewer points but no wrong ones.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use corro_model::batchai::{ClusterHistory, ClusterPoint};
 use corro_model::history::{HistoryEntry, HistoryFilter};
@@ -71,7 +71,8 @@ fn job_changes(entries: &[HistoryEntry], state: &State, cluster: &str, since: Ti
         let began_before = job.state().started().is_some_and(|start| start < since);
         known.insert(key.as_str().to_owned(), (job.cluster.as_str() == cluster, job.spec.node_count, began_before));
     }
-    let mut running: HashSet<&str> = HashSet::new();
+    // Nodes of the jobs whose placement is in these lines.
+    let mut running: HashMap<&str, i32> = HashMap::new();
     let mut changes = Vec::new();
     // Oldest first.
     for entry in entries.iter().rev() {
@@ -80,16 +81,23 @@ fn job_changes(entries: &[HistoryEntry], state: &State, cluster: &str, since: Ti
             known.insert(entry.resource.clone(), (entry.detail["cluster"] == cluster, count, false));
         }
         let Some(&(true, nodes, began_before)) = known.get(&entry.resource) else { continue };
+        let mut change = |busy| changes.push(CountChange { at: entry.time, nodes: 0, busy });
         match entry.what.as_str() {
             "job.placed" => {
-                running.insert(&entry.resource);
-                changes.push(CountChange { at: entry.time, nodes: 0, busy: nodes });
+                let placed = if count > 0 { count } else { nodes };
+                running.insert(&entry.resource, placed);
+                change(placed);
             }
-            "job.succeeded" | "job.failed" | "job.requeued"
-                if running.remove(entry.resource.as_str()) || began_before =>
-            {
-                changes.push(CountChange { at: entry.time, nodes: 0, busy: -nodes });
+            // A job of a fixed size is never resized.
+            "job.resized" => {
+                let before = running.insert(&entry.resource, count);
+                change(count - before.unwrap_or(nodes));
             }
+            "job.succeeded" | "job.failed" | "job.requeued" => match running.remove(entry.resource.as_str()) {
+                Some(placed) => change(-placed),
+                None if began_before => change(-nodes),
+                None => {}
+            },
             _ => {}
         }
     }

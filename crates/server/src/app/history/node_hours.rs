@@ -77,6 +77,14 @@ impl NodeHourMeter {
                     }
                 }
             }
+            ("job.resized", Some(job)) => {
+                if let Some(placed) = job.placed.take() {
+                    let nodes = line.detail["nodeCount"].as_u64().unwrap_or(placed.1);
+                    job.placed = Some((line.time, nodes));
+                    let job = job.clone();
+                    self.add_interval(&line.resource, &job, placed, line.time, false);
+                }
+            }
             ("job.requeued" | "job.succeeded" | "job.failed" | "job.deleted", Some(job)) => {
                 if let Some(placed) = job.placed.take() {
                     let job = job.clone();
@@ -255,6 +263,19 @@ mod tests {
         assert_eq!(all(UsageBy::Cluster), [("g/w/c".to_owned(), 3.5, 2, 0)]);
         assert_eq!(report(&lines, &none, (1, 2), 500, UsageBy::User), [("ADA".to_owned(), 2.0, 1, 0)]);
         assert_eq!(report(&lines, &none, (4, 5), 500, UsageBy::User), []);
+    }
+
+    #[test]
+    fn elastic_jobs_count_with_the_nodes_that_they_had() {
+        let lines = [
+            line(1, 0, "ada", "job.submitted", "g/w/e/a", json!({"cluster": "g/w/c", "nodeCount": 2})),
+            line(2, 0, "corro", "job.placed", "g/w/e/a", json!({"attempt": 1, "nodeCount": 2})),
+            line(3, 60, "corro", "job.resized", "g/w/e/a", json!({"attempt": 1, "nodeCount": 4})),
+            line(4, 90, "corro", "job.resized", "g/w/e/a", json!({"attempt": 1, "nodeCount": 1})),
+            line(5, 120, "corro", "job.succeeded", "g/w/e/a", Value::Null),
+        ];
+        let hours = report(&lines, &State::default(), (0, 9), 500, UsageBy::Job);
+        assert_eq!(hours, [("g/w/e/a".to_owned(), 4.5, 1, 0)]);
     }
 
     #[test]

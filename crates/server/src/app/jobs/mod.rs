@@ -246,6 +246,7 @@ fn job_response(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRec
                 waiting,
                 giving_way: record.eviction().filter(|_| !record.state().nodes().is_empty()).map(eviction_notice),
                 lost_attempts: record.lost_attempts.iter().map(lost_attempt).collect(),
+                size_changes: record.elastic().map(|elastic| elastic.changes.clone()).unwrap_or_default(),
                 annotations: record.annotations.clone(),
             },
         },

@@ -8,7 +8,7 @@ import { pageOf } from './routes.js';
 // Fields of a job's response that are not part of a submission.
 const RESPONSE_ONLY_FIELDS = ['experimentName', 'jobOutputDirectoryPathSegment', 'toolType', 'creationTime', 'provisioningState',
   'provisioningStateTransitionTime',
-  'executionState', 'executionStateTransitionTime', 'executionInfo', 'waitingFor', 'waiting', 'givingWay', 'lostAttempts', 'annotations'];
+  'executionState', 'executionStateTransitionTime', 'executionInfo', 'waitingFor', 'waiting', 'givingWay', 'lostAttempts', 'sizeChanges', 'annotations'];
 
 export async function cloneJob(job, context) {
   const usedNames = new Set((await api.all(job.id.replace(/\/[^/]*$/, ''))).map((other) => other.name.toLowerCase()));

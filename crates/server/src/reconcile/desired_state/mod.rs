@@ -139,7 +139,10 @@ fn gang_task_order(
     attempt: &AttemptId,
 ) -> Option<TaskOrder> {
     let nodes = job.state().nodes();
-    let slots = slots(job.spec.rank_count(), nodes.len());
+    let slots = match job.spec.elastic {
+        Some(_) => vec![job.spec.ranks_per_node(); nodes.len()],
+        None => slots(job.spec.rank_count(), nodes.len()),
+    };
     let host = |(id, slots): (&NodeId, usize)| {
         let address = state.nodes.get(id).map_or_else(|| "127.0.0.1".to_owned(), |n| n.address.clone());
         GangHost { node: id.clone(), address, slots }
@@ -179,6 +182,7 @@ fn gang_task_order(
         lost_attempts: lost_attempts(job),
         working_directory: job.spec.working_directory.clone(),
         prefix_output_with_rank: job.spec.prefix_output_with_rank,
+        elastic: job.spec.elastic.is_some(),
         python_environment: job.spec.python_environment.clone(),
     })
 }

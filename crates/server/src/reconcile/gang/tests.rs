@@ -14,7 +14,7 @@ fn rendezvous() -> GangAddress {
 }
 
 fn report(phase: TaskPhase, exits: Vec<RankExit>) -> ObservedTask {
-    ObservedTask { attempt: AttemptId { job: "j".to_owned(), number: 1 }, phase, exits }
+    ObservedTask { attempt: AttemptId { job: "j".to_owned(), number: 1 }, phase, exits, elastic: None }
 }
 
 fn exit(rank: usize, code: i32, at: i64) -> RankExit {
@@ -46,6 +46,7 @@ fn check(reports: [Option<ObservedTask>; 2], change: impl FnOnce(&mut Gang), exp
         lost: false,
         gone: false,
         connected: true,
+        is_known: true,
         report: report.as_ref(),
     });
     let mut gang = Gang {

@@ -52,7 +52,7 @@ fn decide_steps(state: &State, observations: &Observations, scope: PassScope) ->
     let clock = &Timeline::starting(NOW);
     let input =
         PassInput { state, observations, clock, uptime, gone: &gone, emptied: &emptied, config: &config, provider };
-    decide_scoped(&input, scope, &mut GangAddresses::new()).0
+    decide_scoped(&input, scope, &mut GangMemory::default()).0
 }
 
 fn placed(steps: &[Step]) -> Vec<(&JobKey, &[NodeId])> {
@@ -97,7 +97,8 @@ fn an_ending_agent_gets_no_further_job() {
     start(&mut state, "a", &[1]);
     let attempt = state.jobs.get(&key("a")).map(|job: &std::sync::Arc<JobRecord>| job.attempt()).expect("it runs");
     let failure = TaskFailure { exit_code: None, error: BatchAiError::new(AGENT_RESTARTED, "stopped"), at: NOW };
-    let task = ObservedTask { attempt, phase: TaskPhase::Ended { failure: Some(failure) }, exits: Vec::new() };
+    let task =
+        ObservedTask { attempt, phase: TaskPhase::Ended { failure: Some(failure) }, exits: Vec::new(), elastic: None };
     let final_report = ObservedNode { ending: true, task: Some(task), ..ready() };
     let restarted = ObservedNode { ending: false, ..final_report.clone() };
     let steps = decide_steps(&state, &Observations::from([(node_id(1), connected(final_report))]), PassScope::Full);
@@ -139,7 +140,7 @@ fn exited(state: &State, name: &str, exit_code: i32) -> ObservedNode {
         out_of_processes: None,
         gpu_errors: Vec::new(),
     };
-    let task = ObservedTask { attempt, phase: TaskPhase::Ended { failure: None }, exits: vec![exit] };
+    let task = ObservedTask { attempt, phase: TaskPhase::Ended { failure: None }, exits: vec![exit], elastic: None };
     ObservedNode { task: Some(task), ..ready() }
 }
 
@@ -251,7 +252,7 @@ fn a_job_that_is_stopped_is_not_retried() {
         let error = BatchAiError::new("AZFMountError", "Unable to mount Azure File");
         let failure = TaskFailure { exit_code: None, error, at: NOW };
         let phase = TaskPhase::Ended { failure: Some(failure) };
-        let task = ObservedTask { attempt: state.jobs[&key("a")].attempt(), phase, exits: Vec::new() };
+        let task = ObservedTask { attempt: state.jobs[&key("a")].attempt(), phase, exits: Vec::new(), elastic: None };
         connected(ObservedNode { task: Some(task), ..ready() })
     };
     check(&|_| {}, &mount_failed);

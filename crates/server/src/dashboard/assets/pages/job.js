@@ -9,6 +9,7 @@ import { JobFiles } from '../job-files.js';
 import { JobLogs } from '../job-logs.js';
 import { JobNotes } from '../job-notes.js';
 import { JobRanks } from '../job-ranks.js';
+import { JobSize } from '../job-size.js';
 import { JobSource } from '../job-source.js';
 import { refreshOn } from '../event-stream.js';
 import { confirm, setState, toast } from '../components.js';
@@ -51,6 +52,7 @@ export async function show(root, params, context) {
   const logs = new JobLogs(job.id, () => tabs.choose('log'));
   const source = new JobSource(job.name);
   const notes = new JobNotes(job.id);
+  const size = new JobSize();
   const resources = new ResourceCharts(job.name, 'resources');
   const tabs = new Tabs('Details', [
     { name: 'log', title: 'Log', element: logs.element },
@@ -65,7 +67,7 @@ export async function show(root, params, context) {
     h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('a', { href: '/ui/jobs' }, 'Jobs'), h('span', null, parts.workspaces),
       h('a', { href: pageOf(job.id.replace(/\/jobs\/[^/]*$/, '')) }, parts.experiments)),
     h('div', { class: 'head' }, h('h1', null, job.name), badge, notes.tags, h('span', { class: 'grow' }), notes.pin, notify, notes.edit, clone, terminate),
-    notes.element, stages, why, facts, plots.element, tabs.element, h('div', { class: 'columns' }, files.element, stepsPanel));
+    notes.element, stages, why, facts, size.element, plots.element, tabs.element, h('div', { class: 'columns' }, files.element, stepsPanel));
 
   function refreshRanks() {
     if (job.properties.executionState === 'running') ranks.refresh();
@@ -103,6 +105,7 @@ export async function show(root, params, context) {
     ranks.set(job.properties, explanation.steps ?? []);
     logs.setProperties(job.properties);
     source.set(job);
+    size.set(job.properties);
     notes.set(job.properties.annotations);
   }
 
@@ -143,6 +146,7 @@ export async function show(root, params, context) {
     engines.end();
     logs.end();
     resources.end();
+    size.end();
     plots.end();
   };
 }
@@ -206,7 +210,7 @@ function drawFacts(list, properties, owner) {
   const processes = Object.entries(properties).find(([name, value]) => name.endsWith('Settings') && value?.processCount)?.[1].processCount;
   const entries = [
     ['Cluster', cluster && h('a', { href: pageOf(cluster.id) }, nameOf(cluster.id))],
-    ['Nodes', processes && processes !== nodeCount ? `${nodeCount}, ${processes} processes` : nodeCount],
+    ['Nodes', nodesText(properties, processes)],
     ['Kind', toolType],
     ['Owner', owner],
     schedulingPriority !== 'normal' && ['Priority', schedulingPriority],
@@ -214,6 +218,14 @@ function drawFacts(list, properties, owner) {
     ['Limit', constraints?.maxWallClockTime && durationText(constraints.maxWallClockTime)],
   ];
   put(list, entries.filter((fact) => fact && fact[1]).map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
+}
+
+function nodesText({ nodeCount, elastic, sizeChanges, executionState }, processes) {
+  if (elastic) {
+    const now = executionState === 'running' ? sizeChanges?.at(-1)?.nodeCount ?? nodeCount : nodeCount;
+    return `${now}, from ${elastic.minNodeCount} to ${elastic.maxNodeCount}`;
+  }
+  return processes && processes !== nodeCount ? `${nodeCount}, ${processes} processes` : nodeCount;
 }
 
 function durationText(text) {
@@ -224,7 +236,7 @@ function durationText(text) {
 }
 
 const EVENTS = { submitted: 'Submitted', placed: 'Placed on nodes', terminating: 'Told to stop', succeeded: 'Succeeded',
-  failed: 'Failed', requeued: 'Back in the queue', annotated: 'Notes changed', deleted: 'Deleted' };
+  failed: 'Failed', requeued: 'Back in the queue', resized: 'Changed its size', shrinking: 'Gives nodes back', annotated: 'Notes changed', deleted: 'Deleted' };
 
 function drawSteps(list, all) {
   const shown = all.filter((step) => step.what !== 'job.changed');
