@@ -156,7 +156,7 @@ impl Agent {
             let gang = order.is_master().then_some(GangAddress::new(address, 1, 2));
             let phase = TaskPhase::Prepared { gang };
             self.rank = order.host_idx;
-            self.observed.task = Some(ObservedTask { attempt: order.attempt, phase, exits: Vec::new() });
+            self.observed.task = Some(ObservedTask { attempt: order.attempt, phase, exits: Vec::new(), elastic: None });
         }
         let Some(task) = &mut self.observed.task else { return false };
         if let (Goal::Run { .. } | Goal::PrepareAndRun, TaskPhase::Prepared { .. }) = (goal, &task.phase) {
