@@ -24,7 +24,7 @@ fn a_job_is_noted_tagged_and_pinned() {
     browser.wait_text(".notes .text", "best so far\nwith dropout");
     browser.click(".head .pin");
     browser.wait("document.querySelector('.head .pin').getAttribute('aria-pressed') === 'true'");
-    browser.wait_text(".steps", "Notes changed");
+    browser.wait_text(".columns .steps", "Notes changed");
 
     // Fields of the job for every client, also after a restart.
     let annotations =

@@ -47,7 +47,9 @@ fn token(url: &str) -> &str {
 #[test]
 fn a_browser_reaches_jupyter_and_the_notebook_goes_on_after_ctrl_c() {
     let project = site();
-    let mut notebook = project.start("notebook -- --debug");
+    // A port that no other test takes when this one leaves it.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let mut notebook = project.start(&format!("notebook --port {} -- --debug", free.port()));
     let url = notebook.wait_for_line("http://127.0.0.1:");
     let answer = http::get(&url, &[]);
     assert_eq!(answer.status, 200);

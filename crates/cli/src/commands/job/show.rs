@@ -49,7 +49,8 @@ fn describe(job: &Job, target: &ResourceRef, now: Timestamp) -> Vec<String> {
     let mut field = |name: &str, value: String| lines.push(format!("  {:<11}{value}", format!("{name}:")));
     field("State", state_text(job, now));
     let size = status.size_changes.last().filter(|_| status.execution_state == ExecutionState::Running);
-    let nodes = format_count(size.map_or(spec.node_count, |change| change.node_count).into(), "node");
+    let n_nodes = size.map_or(spec.node_count, |change| change.node_count);
+    let nodes = format_count(n_nodes.into(), "node");
     let nodes = match &spec.elastic {
         Some(elastic) => format!("{nodes} (from {} to {})", elastic.min_node_count, elastic.max_node_count),
         None => nodes,
@@ -60,7 +61,8 @@ fn describe(job: &Job, target: &ResourceRef, now: Timestamp) -> Vec<String> {
         field("Size", format!("{}, {}", change.reason.message, time_text(change.time, now)));
     }
     let tool = serde_json::to_value(job.properties.tool_type).unwrap_or_default();
-    let ranks = spec.rank_count();
+    // Each node of an elastic job has as many as it would have at the size asked for.
+    let ranks = spec.rank_count() * n_nodes as usize / spec.node_count.max(1) as usize;
     let ranks = if ranks > 1 { format!(", {ranks} ranks") } else { String::new() };
     field("Kind", format!("{}{ranks}", tool.as_str().unwrap_or_default()));
     field("Submitted", time_text(created, now));
