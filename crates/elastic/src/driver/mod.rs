@@ -72,7 +72,7 @@ enum ProcessState {
     Waiting,
     /// Computes in the current generation.
     Running,
-    /// Was told to leave; is killed at this time.
+    /// Was dismissed; is killed at this time.
     Dismissed { kill_at: Duration },
     /// Is being killed.
     Killed,

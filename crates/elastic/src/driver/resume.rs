@@ -20,8 +20,8 @@ pub struct Resumed {
 }
 
 impl Driver {
-    /// A driver that goes on: members of the last generation compute, other processes are starting. What has ended or waits
-    /// meanwhile is told by the events that follow, after the current hosts. Earlier resets and exclusions are forgotten.
+    /// A driver that goes on: members of the last generation compute, other processes are starting. Events that follow
+    /// say what has ended or waits meanwhile, after the current hosts. Earlier resets and exclusions are forgotten.
     pub fn resume(settings: Settings, seed: u64, resumed: Resumed) -> Driver {
         let mut driver = Driver::new(settings, seed);
         let Resumed { generation, members, processes, last_process } = resumed;

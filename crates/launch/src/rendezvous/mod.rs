@@ -199,7 +199,10 @@ impl Shared {
             Some(elastic) => elastic.failed(round_of(scope)?),
             None => {
                 let is_round = scope.starts_with(ENGINE_SCOPE_PREFIX) && scope != ELASTIC_SCOPE;
-                self.ended.get().filter(|_| is_round).cloned()
+                if !is_round {
+                    return None;
+                }
+                self.ended.get().cloned().or_else(|| self.store().get(scope, FAILED_KEY))
             }
         }
     }
@@ -301,7 +304,11 @@ async fn respond(shared: &Shared, request: Request) -> (u16, Option<Arc<[u8]>>) 
         }
         "PUT" => {
             let stored = shared.store().put(scope, key, request.body);
-            shared.notifier(scope, key).notify_waiters();
+            match key {
+                // It ends the long polls of all keys of its scope.
+                FAILED_KEY => shared.notify_all(),
+                _ => shared.notifier(scope, key).notify_waiters(),
+            }
             (if stored.is_ok() { 200 } else { 507 }, None)
         }
         "DELETE" => {

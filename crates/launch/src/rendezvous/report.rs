@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::time::timeout;
 
 use super::{ENDED_SCOPE, ENGINE_SCOPE_PREFIX, FAILED_KEY};
@@ -18,17 +18,8 @@ const MAX_REASON_CHARS: usize = 1000;
 /// # Errors
 /// When the server cannot be reached, which is normal once the ranks have completed their rendezvous.
 pub async fn report_end_to(addr: &str, port: u16, rank: usize, host: &str, exit: Exit) -> io::Result<()> {
-    let reason = describe(rank, host, exit);
-    let request = format!(
-        "PUT /{ENDED_SCOPE}/{rank} HTTP/1.1\r\nHost: {addr}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{reason}",
-        reason.len()
-    );
-    let send = async {
-        let mut stream = TcpStream::connect((addr.trim_matches(['[', ']']), port)).await?;
-        stream.write_all(request.as_bytes()).await?;
-        stream.read_to_end(&mut Vec::new()).await.map(drop)
-    };
-    timeout(REPORT_TIMEOUT, send).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    let target = format!("/{ENDED_SCOPE}/{rank}");
+    put((addr.trim_matches(['[', ']']), port), addr, &target, &describe(rank, host, exit)).await
 }
 
 /// Reports to the rendezvous server at `addr` (`ADDRESS:PORT`) that a member of a generation has ended, so that others which
@@ -44,16 +35,16 @@ pub async fn report_failed_generation(
     exit: Exit,
 ) -> io::Result<()> {
     let body = format!("{rank} {}", describe(rank, host, exit));
-    put(addr, &format!("/{ENGINE_SCOPE_PREFIX}{generation}/{FAILED_KEY}"), &body).await
+    put(addr, addr, &format!("/{ENGINE_SCOPE_PREFIX}{generation}/{FAILED_KEY}"), &body).await
 }
 
-async fn put(addr: &str, target: &str, body: &str) -> io::Result<()> {
+async fn put(server: impl ToSocketAddrs, host: &str, target: &str, body: &str) -> io::Result<()> {
     let request = format!(
-        "PUT {target} HTTP/1.1\r\nHost: {addr}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "PUT {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
     let send = async {
-        let mut stream = TcpStream::connect(addr).await?;
+        let mut stream = TcpStream::connect(server).await?;
         stream.write_all(request.as_bytes()).await?;
         stream.read_to_end(&mut Vec::new()).await.map(drop)
     };
